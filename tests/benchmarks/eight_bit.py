@@ -49,6 +49,7 @@ def case_rows(peers: Peers, m: int, n: int, k: int, seconds: float) -> list[list
     device, params, rows = peers.device, {"M": m, "N": n, "K": k}, []
     fp16 = float(measure(device, "gemm", "fp16", params, max_seconds=seconds)[0]["median_ns"])
     for precision in PRECISIONS:
+        roof = 0.0
         touched = m * k + n * k + 2 * m * n
         found = {
             name: peers.time_or_why(make, touched)[0] or math.nan
@@ -62,7 +63,7 @@ def case_rows(peers: Peers, m: int, n: int, k: int, seconds: float) -> list[list
             )
             time_ns, peak = float(result["median_ns"]), 2 * device.facts()["peak_tflops"]["fp16"]
             moved = cost["bytes_read"] + cost["bytes_written"]
-            roof = max(read_ns(device, moved, seconds), cost["flops"] / peak / 1e3)
+            roof = roof or max(read_ns(device, moved, seconds), cost["flops"] / peak / 1e3)
             figures = (time_ns / 1e3, gb_s(cost, time_ns), cost["flops"] / time_ns / 1e3, 100 * roof / time_ns)
             mark = " *" if variant["default"] else ""
             versus = ", ".join(f"{peer}: {ns / time_ns:.3g}" for peer, ns in found.items())

@@ -186,8 +186,8 @@ static void check_counting(void) {
 
 /* What is stored otherwise is refused, never taken for FP32; a kernel scales the sums of INT8 alone. */
 static void check_precisions(void) {
-    const unsigned known =
-        BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16) | BW_MASK(FP8_E4M3) | BW_MASK(INT8);
+    const unsigned known = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16) | BW_MASK(FP8_E4M3) |
+                           BW_MASK(FP8_TENSOR) | BW_MASK(INT8);
     for (int id = 0; id < BW_PRECISION_COUNT; id++) {
         bw_device device;
         int64_t algorithm;

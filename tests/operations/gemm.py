@@ -71,6 +71,8 @@ OPERATIONS = {
                 # Narrow weights eight at a time: tiles of 256; few, many and long rows of B.
                 *((2, 67, 768, 0), (4, 45, 256, 0), (6, 35, 8192, 1), (3, 8501, 256, 1)),
                 *((16, 61, 512, 1), (11, 8501, 256, 0), (29, 40, 1280, 1)),
+                # Activations of 8 bits: rows of 16, an addend, groups of 128 that end with a row and within.
+                *((5, 400, 304, 1), (150, 208, 272, 1), (12, 4304, 144, 0)),
             ]
         ],
         small={"M": 4, "N": 48, "K": 40},

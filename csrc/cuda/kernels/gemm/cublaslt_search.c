@@ -80,6 +80,7 @@ static bw_checked_int sum_bytes(const bw_dims *dims, const bw_precision *precisi
 static const char *refuses_eight_bits(const bw_dims *dims, const bw_precision *precision,
                                       const bw_device_facts *facts) {
     const int64_t *value = dims->value;
+    if (value[BW_GEMM_BETA] != 0) return "cuBLASLt takes 8 bits without an addend";
     if (value[BW_GEMM_N] % 16 != 0 || value[BW_GEMM_K] % 16 != 0) {
         return "cuBLASLt takes 8 bits where N and K are multiples of 16";
     }
@@ -135,7 +136,7 @@ static cublasStatus_t set_scales(const lt_case *state, const bw_launch *launch) 
 }
 
 static cublasStatus_t enqueue(const lt_case *state, const bw_launch *launch, const lt_candidate *candidate) {
-    const bool whole = state->scaling != NULL, adds = launch->dims->value[BW_GEMM_BETA] != 0 && !whole;
+    const bool whole = state->scaling != NULL, adds = launch->dims->value[BW_GEMM_BETA] != 0;
     const float numbers[2] = {1.0f, adds ? 1.0f : 0.0f};
     const int32_t whole_numbers[2] = {1, 0};
     const void *alpha = whole ? (const void *)&whole_numbers[0] : &numbers[0];

@@ -46,6 +46,7 @@ bw_status bw_fused_describe(bw_device *device, const bw_dims *dims, const bw_pre
 
 /* wgmma_sm90.cu */
 const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_wgmma_choose;
 
 /* eight/scale.cu: what follows a library's products of INT8 */

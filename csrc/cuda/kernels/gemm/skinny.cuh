@@ -11,7 +11,6 @@
 // FP32 is three products of TF32: x = high + low, 11 bits each, high high + high low + low high; what is left out is up
 // to 2^-19 of a product. What such a part cannot hold, an infinity, becomes NaN.
 #pragma once
-#include <stdlib.h>
 
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/gemm/eight/types.cuh"
@@ -250,31 +249,16 @@ bool many_rows(const bw_skinny_shape &shape, const bw_device_facts *facts) {
 
 // Where there is hardly more than a block a multiprocessor, twice as many warps share its rows. More than 8 rows of A
 // leave registers for 4 blocks of 4 warps, or for one of 8 where 16-bit rows of B are 32 to each multiprocessor, which
-// then reads A once. For many short rows of B a block's own time and its reads of A count: it takes 16 rows then.
+// then reads A once. For many short rows of B a block's own time and its reads of A count: it takes 16 rows then, and
+// for many of E4M3, where conversions of A count.
 template <typename T, bool exact, bool grouped = false>
 bw_status choose_for(const skinny_case &of, bw_cuda_launch_spec *out) {
     const bw_device_facts *facts = of.facts;
     const int64_t *value = of.dims->value;
     const bw_skinny_shape shape = {(int)value[BW_GEMM_M], (int)(value[BW_GEMM_K] * (int64_t)sizeof(T) / 16),
                                    value[BW_GEMM_N]};
-    constexpr bool converts = std::is_same_v<T, bw_e4m3>;  // which takes registers
+    constexpr bool converts = std::is_same_v<T, bw_e4m3>;
     const int64_t warps = shape.n <= (int64_t)facts->units * 2 * tile ? 16 : 8;
-    if constexpr (sizeof(T) == 1 && !grouped) {
-        const char *trial = getenv("BW_TRIAL");
-        const int t = trial ? atoi(trial) : 0;
-        if (t == 1 && shape.m <= 4) return choose<T, exact, grouped, 1, 2, 2, true, 16, 2>(shape, 16, of, out);
-        if (t == 2 && shape.m <= 4) return choose<T, exact, grouped, 1, 4, 2, true, 8, 2>(shape, 8, of, out);
-        if (t == 3 && shape.m <= 4) return choose<T, exact, grouped, 1, 4, 2, true, 4, 4>(shape, 4, of, out);
-        if (t == 4 && shape.m <= 4) return choose<T, exact, grouped, 1, 2, 4, true, 8, 3>(shape, 8, of, out);
-        if (t == 1 && shape.m > 4 && shape.m <= 8) return choose<T, exact, grouped, 2, 2, 2, true, 16, 2>(shape, 16, of, out);
-        if (t == 2 && shape.m > 4 && shape.m <= 8) return choose<T, exact, grouped, 2, 4, 2, true, 8, 2>(shape, 8, of, out);
-        if (t == 3 && shape.m > 4 && shape.m <= 8) return choose<T, exact, grouped, 2, 4, 2, true, 4, 4>(shape, 4, of, out);
-        if (t == 4 && shape.m > 4 && shape.m <= 8) return choose<T, exact, grouped, 2, 2, 4, true, 8, 3>(shape, 8, of, out);
-        if (t == 1 && shape.m > 8) return choose<T, exact, grouped, 4, 4, 1, true, 8, 2>(shape, 8, of, out);
-        if (t == 2 && shape.m > 8) return choose<T, exact, grouped, 4, 2, 2, true, 8, 3>(shape, 8, of, out);
-        if (t == 3 && shape.m > 8) return choose<T, exact, grouped, 4, 4, 2, true, 4, 4>(shape, 4, of, out);
-        if (t == 4 && shape.m > 8) return choose<T, exact, grouped, 4, 8, 1, true, 4, 3>(shape, 4, of, out);
-    }
     if (shape.m > 8) {
         const bool small = shape.m <= most_rows && shape.n <= (int64_t)facts->units * 4 * tile;
         if (small) return choose<T, exact, grouped, 4, 2, 4, true, 8, 1>(shape, 8, of, out);
@@ -284,12 +268,15 @@ bw_status choose_for(const skinny_case &of, bw_cuda_launch_spec *out) {
         if constexpr (sizeof(T) <= 2 && !converts) {
             if (!many_rows(shape, facts)) return choose<T, exact, grouped, 4, 8, 2, true, 8, 1>(shape, 8, of, out);
         }
-        constexpr int residents = exact || converts ? 3 : 4;
+        constexpr int residents = exact || grouped ? 3 : 4;
         return choose<T, exact, grouped, 4, 4, 2, true, 4, residents>(shape, 4, of, out);
     }
-    const bool many = shape.chunks <= 128 && shape.n >= (int64_t)facts->units * 64;
+    const bool many = converts ? many_rows(shape, facts) : shape.chunks <= 128 && shape.n >= (int64_t)facts->units * 64;
     if (shape.m > 4 && many) return choose<T, exact, grouped, 2, 4, 2, true, 4, 4>(shape, 4, of, out);
     if (shape.m > 4) return choose<T, exact, grouped, 2, 2, 4, true, 16, 1>(shape, warps, of, out);
+    if constexpr (converts) {
+        if (many) return choose<T, exact, grouped, 1, 4, 2, true, 4, 4>(shape, 4, of, out);
+    }
     return choose<T, exact, grouped, 1, 2, 4, true, 16, 1>(shape, warps, of, out);
 }
 

@@ -7,7 +7,8 @@
  *   scalar    weights of 8 or 4 bits, unpacked one by one (narrow/fused.cu)
  *   fused     the same eight at a time, in registers, for tensor cores (narrow/fused.cu)
  *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
- *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers */
+ *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers
+ * Where A has 8 bits too (eight/): coalesced, skinny, wgmma and cublaslt. */
 #include "cuda/kernels/gemm/gemm.h"
 
 enum {
@@ -122,6 +123,7 @@ static const bw_variant rows[] = {
      .precisions = TENSOR_PRECISIONS | EIGHT_BIT_PRECISIONS,
      .rounds_once = false, /* of E4M3 */
      .refuses = bw_wgmma_refuses,
+     .prefers = bw_wgmma_prefers,
      BW_CUDA_HOOKS(wgmma)},
     {.name = "cublaslt",
      .text = "NVIDIA cuBLASLt, the fastest of the algorithms it offers",

@@ -1,11 +1,12 @@
 // gemm on Hopper's tensor cores: a warpgroup's products read A and B from shared memory, where TMA puts them.
-//   - a block per multiprocessor walks over tiles of D (128 x 256, or 128 x 128 where those fill the device better); a
-//     producer thread keeps four (or six) steps of K, 128 bytes of each row, on their way, past the end of a tile too;
+//   - a block per multiprocessor walks over tiles of D (128 x 256, of E4M3 128 x 192, or 128 x 128 where those fill the
+//     device better); a producer thread keeps four to six steps of K, 128 bytes of each row, on their way, past the end
+//     of a tile too. Fewer than 128 rows of A are copied alone: what the others hold goes nowhere;
 //   - two warpgroups take 64 rows of the tile each, all sums in registers, which the producer's warpgroup gives up;
 //   - blocks that run at the same time share rows of A and of B in the L2: tiles go down a band of 16 before the next
-//     column. (Pairs of blocks that send each other half of B, as a cluster, brought nothing on H200.)
+//     column. (Pairs of blocks that send each other half of B, as a cluster, brought nothing on H200; steps of K in
+//     another order in each block, and 64 columns for few rows of A, cost time.)
 // Rows of A, B and D are multiples of 16 bytes; TMA fills what lies beyond the matrices with zeros.
-#include <stdlib.h>
 #include "cuda/kernels/common/sm90.cuh"
 #include "cuda/kernels/gemm/eight/products_sm90.cuh"
 #include "cuda/kernels/gemm/gemm.h"
@@ -26,7 +27,7 @@ struct wgmma_shape {
 
 template <int columns>
 struct wgmma_layout {
-    static constexpr int stages = columns == 256 ? 4 : columns == 192 ? 5 : columns == 128 ? 6 : 8;
+    static constexpr int stages = columns == 256 ? 4 : columns == 192 ? 5 : 6;
     static constexpr int a_bytes = tile_rows * step_bytes, stage_bytes = a_bytes + columns * step_bytes;
     static constexpr int shared_bytes = bw_panels_spare + stages * stage_bytes + 2 * stages * (int)sizeof(uint64_t);
 };
@@ -137,17 +138,18 @@ struct consumer {
     int group;  // warpgroup
     ring<layout::stages> at;
 
-    // A step is there: `part` of its products' columns, of which there are so many, without those before it.
-    template <int part_columns, typename T, typename Sum>
-    __device__ __forceinline__ void multiply(Sum (&sums)[part_columns / 8][4], int part, bool adds, T) const {
+    // Starts the products of a step that is there.
+    template <typename T, typename Sum>
+    __device__ __forceinline__ void multiply(Sum (&sums)[columns / 8][4], bool adds, T) const {
         const uint32_t a = stages + at.stage * layout::stage_bytes;
         const uint64_t left = bw_describe_rows(a + group * 64 * step_bytes);
-        const uint64_t right = bw_describe_rows(a + layout::a_bytes + part * part_columns * step_bytes);
+        const uint64_t right = bw_describe_rows(a + layout::a_bytes);
         bw_registers_hold(sums);
         bw_products_begin();
 #pragma unroll
         for (int i = 0; i < 4; i++) bw_product(sums, left + 2 * i, right + 2 * i, adds || i != 0, T());
         bw_products_commit();
+        bw_registers_hold(sums);
     }
     __device__ __forceinline__ void wait() const {
         bw_barrier_wait(full + 8 * at.stage, at.parity);
@@ -163,8 +165,7 @@ BW_DEVICE void sum_steps(consumer<columns> &self, int steps, Sum (&sums)[columns
     int before = 0;
     for (int step = 0; step < steps; step++, self.at.advance()) {
         self.wait();
-        self.template multiply<columns>(sums, 0, step != 0, T());
-        bw_registers_hold(sums);
+        self.multiply(sums, step != 0, T());
         // The step before has been read, this one's products go on.
         bw_products_wait<1>();
         if (step > 0) self.release(before);
@@ -175,77 +176,51 @@ BW_DEVICE void sum_steps(consumer<columns> &self, int steps, Sum (&sums)[columns
     self.release(before);
 }
 
-template <int eights, int all>
-BW_DEVICE void add_part(float (&sums)[eights][4], const float (&factor)[2], float (&totals)[all][4], int part) {
-    bw_registers_hold(sums);
-#pragma unroll
-    for (int n = 0; n < eights; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            totals[part * eights + n][i] = fmaf(sums[n][i], factor[i / 2], totals[part * eights + n][i]);
-        }
-    }
-}
-
-// Tensor cores add up E4M3 less exactly than FP32 does: each step has a sum of its own. While one half of the columns
-// is added to the totals the other half's products go on. Where a step, which is a group of K, has scales of its own,
-// they are those of all of the tile's columns.
-template <int mode, int columns>
+// Tensor cores add up E4M3 less exactly than FP32 does: each step has a sum of its own, and the other warpgroup's
+// products go on while it is added to the totals. A step is a group of K, which may have scales: 64 columns share one.
+template <int columns>
 BW_DEVICE void sum_steps(consumer<columns> &self, int steps, float (&totals)[columns / 8][4],
-                         const bw_gemm_scales &scales, const int (&rows)[2], int column) {
-    constexpr int half = columns / 2;
-    float factor[2] = {1.0f, 1.0f};
-    const auto read_factor = [&](int step) {
+                         const bw_gemm_scales &scales, const wgmma_shape &shape, int row, int column) {
+    constexpr int parts = columns / 64;
+    float sums[columns / 8][4], factor[parts][2];
+#pragma unroll
+    for (int i = 0; i < parts; i++) factor[i][0] = factor[i][1] = 1.0f;
+    for (int step = 0; step < steps; step++, self.at.advance()) {
+        self.wait();
+        self.multiply(sums, false, bw_e4m3());
         if (scales.groups) {
-            const float of_columns = bw_gemm_scale_of_column(scales, column, step);
-            factor[0] = of_columns * bw_gemm_scale_of_row(scales, rows[0], step);
-            factor[1] = of_columns * bw_gemm_scale_of_row(scales, rows[1], step);
+            const float of_row[2] = {bw_gemm_scale_of_row(scales, min(row, shape.m - 1), step),
+                                     bw_gemm_scale_of_row(scales, min(row + 8, shape.m - 1), step)};
+#pragma unroll
+            for (int i = 0; i < parts; i++) {
+                const float of_columns = bw_gemm_scale_of_column(scales, min(column + 64 * i, shape.n - 1), step);
+                factor[i][0] = of_row[0] * of_columns, factor[i][1] = of_row[1] * of_columns;
+            }
         }
-    };
-    if constexpr (mode == 0 || mode == 2) {
-        float first[half / 8][4], second[half / 8][4];
-        for (int step = 0; step < steps; step++, self.at.advance()) {
-            self.wait();
-            if (mode == 2) asm volatile("bar.sync %0, 256;" ::"r"(1 + self.group) : "memory");
-            self.template multiply<half>(first, 0, false, bw_e4m3());
-            self.template multiply<half>(second, 1, false, bw_e4m3());
-            if (mode == 2) asm volatile("bar.arrive %0, 256;" ::"r"(2 - self.group) : "memory");
-            read_factor(step);
-            bw_products_wait<1>();
-            add_part(first, factor, totals, 0);
-            bw_products_wait<0>();
-            self.release(self.at.stage);
-            add_part(second, factor, totals, 1);
-        }
-    } else {
-        float all[columns / 8][4];
-        for (int step = 0; step < steps; step++, self.at.advance()) {
-            self.wait();
-            if (mode == 1) asm volatile("bar.sync %0, 256;" ::"r"(1 + self.group) : "memory");
-            self.template multiply<columns>(all, 0, false, bw_e4m3());
-            if (mode == 1) asm volatile("bar.arrive %0, 256;" ::"r"(2 - self.group) : "memory");
-            read_factor(step);
-            bw_products_wait<0>();
-            self.release(self.at.stage);
-            add_part(all, factor, totals, 0);
+        bw_products_wait<0>();
+        bw_registers_hold(sums);
+        self.release(self.at.stage);
+#pragma unroll
+        for (int n = 0; n < columns / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) totals[n][i] = fmaf(sums[n][i], factor[n / 8][i / 2], totals[n][i]);
         }
     }
 }
 
-template <int columns, int mode, typename T, typename TD>
+template <int columns, typename T, typename TD>
 BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const wgmma_shape &shape, uint32_t stages,
                        uint32_t full, uint32_t empty) {
     const int group = (int)threadIdx.x / bw_warpgroup - 1, lane = (int)threadIdx.x % 32;
     const int row_in_tile = 64 * group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + lane / 4;
     consumer<columns> self = {stages, full, empty, group, {}};
-    if ((mode == 1 || mode == 2) && group == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");
     for (int tile = (int)blockIdx.x; tile < shape.tiles_m * shape.tiles_n; tile += (int)gridDim.x) {
         int row0, column0;
         place_tile(shape, tile, &row0, &column0, columns);
         const int row = row0 + row_in_tile;
         typename bw_gemm_types<T>::sum sums[columns / 8][4] = {};
         if constexpr (std::is_same_v<T, bw_e4m3>) {
-            sum_steps<mode>(self, shape.steps, sums, scales, {min(row, shape.m - 1), min(row + 8, shape.m - 1)}, column0);
+            sum_steps(self, shape.steps, sums, scales, shape, row, column0);
         } else {
             sum_steps(self, shape.steps, sums, T());
         }
@@ -253,7 +228,7 @@ BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const w
     }
 }
 
-template <int columns, typename T, typename TD, int mode>
+template <int columns, typename T, typename TD>
 __global__ void __launch_bounds__(threads, 1)
     gemm_wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map, const TD *c,
                       TD *d, bw_gemm_scales scales, wgmma_shape shape) {
@@ -275,13 +250,8 @@ __global__ void __launch_bounds__(threads, 1)
         if (threadIdx.x == 0) produce<columns, T>(a_map, b_map, shape, stages, full, empty);
     } else {
         bw_registers_more<232>();
-        consume<columns, mode, T>(c, d, scales, shape, stages, full, empty);
+        consume<columns, T>(c, d, scales, shape, stages, full, empty);
     }
-}
-
-int trial_of() {
-    const char *trial = getenv("BW_TRIAL");
-    return trial ? atoi(trial) : 0;
 }
 
 int64_t tiles_of(const bw_dims *dims, int columns) {
@@ -301,7 +271,7 @@ bw_tensor_view rows_of(int operand, bw_dtype dtype, int element_bytes, int64_t r
     return view;
 }
 
-template <int columns, typename T, int mode = 0>
+template <int columns, typename T>
 void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cuda_launch_spec *out) {
     const bw_dtype dtype = precision->weight;
     using layout = wgmma_layout<columns>;
@@ -316,7 +286,7 @@ void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cu
                                (int)bw_ceil_div(n, columns),
                                (int)bw_min64(m, tile_rows)};
     bw_cuda_kernel *chosen = bw_choose(
-        out, gemm_wgmma_kernel<columns, T, typename bw_gemm_types<T>::result, mode>, dim3((unsigned)bw_min64(tiles, units)),
+        out, gemm_wgmma_kernel<columns, T, typename bw_gemm_types<T>::result>, dim3((unsigned)bw_min64(tiles, units)),
         dim3(threads), layout::shared_bytes, rows_of(BW_GEMM_A, dtype, bytes, m, k, shape.rows),
         rows_of(BW_GEMM_B, dtype, bytes, n, k, columns), bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C),
         bw_from_operand(BW_GEMM_D), bw_gemm_scales_of(dims, precision), shape);
@@ -341,38 +311,29 @@ const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision,
     return tiles.overflow || tiles.value > INT32_MAX / 2 ? "more than 2^30 tiles" : nullptr;
 }
 
+// Where it beats cuBLASLt, with a tile for most multiprocessors, and skinny. Of INT8 the library's sums take a kernel
+// more; of E4M3 with scales of rows it is slow for few rows of A. Timed on an H100 and an H200, M of 1 to 4096.
+bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    const int64_t m = dims->value[BW_GEMM_M];
+    if (4 * tiles_of(dims, 128) < 3 * (int64_t)facts->units) return false;
+    if (precision->compute == BW_INT8) return m > 16;
+    return precision->compute == BW_FP8_E4M3 && precision->activation_scales->rows != 0 && m > 8 && m <= 64;
+}
+
 bw_status bw_wgmma_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                           bw_cuda_launch_spec *out) {
-    // The last round of tiles leaves multiprocessors idle: fewer of them when tiles are small, which read more.
-    const int64_t wide = bw_ceil_div(tiles_of(dims, 256), facts->units);
-    const int64_t narrow = bw_ceil_div(tiles_of(dims, 128), facts->units);
+    // The last round of tiles leaves multiprocessors idle: fewer of them when tiles are small, which read more. Of 8
+    // bits larger ones gain less, nothing of INT8.
+    const auto rounds = [&](int columns) { return bw_ceil_div(tiles_of(dims, columns), facts->units); };
     return bw_gemm_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if constexpr (std::is_same_v<T, bw_e4m3>) {
-            const int t = trial_of(), u = facts->units;
-            const bool g = bw_gemm_has_groups(precision);
-            if (t == 192 && !g) choose<192, T, 0>(dims, precision, u, out);
-            else if (t == 193 && !g) choose<192, T, 1>(dims, precision, u, out);
-            else if (t == 194 && !g) choose<192, T, 2>(dims, precision, u, out);
-            else if (t == 195 && !g) choose<192, T, 3>(dims, precision, u, out);
-            else if (t == 129) choose<128, T, 1>(dims, precision, u, out);
-            else if (t == 130) choose<128, T, 2>(dims, precision, u, out);
-            else if (t == 131) choose<128, T, 3>(dims, precision, u, out);
-            else choose<128, T, 0>(dims, precision, u, out);
-            return BW_OK;
+        constexpr int wide = sizeof(T) > 1 ? 256 : std::is_same_v<T, bw_e4m3> ? 192 : 128;
+        const bool gains = wide == 256 ? 10 * rounds(256) <= 6 * rounds(128) : 7 * rounds(192) <= 5 * rounds(128);
+        if (gains) {
+            choose<wide, T>(dims, precision, facts->units, out);
         } else {
-            if constexpr (sizeof(T) == 1) {
-                if (trial_of() == 128) {
-                    choose<128, T>(dims, precision, facts->units, out);
-                    return BW_OK;
-                }
-            }
-            if (10 * wide <= 6 * narrow) {
-                choose<256, T>(dims, precision, facts->units, out);
-            } else {
-                choose<128, T>(dims, precision, facts->units, out);
-            }
-            return BW_OK;
+            choose<128, T>(dims, precision, facts->units, out);
         }
+        return BW_OK;
     });
 }

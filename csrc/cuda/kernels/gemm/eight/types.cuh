@@ -16,7 +16,7 @@ struct bw_gemm_types {
     using result = std::conditional_t<scaled, __half, T>;
 };
 
-// m16n8k32: a fragment's registers are those of 16-bit elements, two in the place of each.
+// m16n8k32: a fragment's registers are those of 16-bit elements, two in the place of each. Of E4M3 only in files *_fp8.
 BW_DEVICE void bw_multiply(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, int8_t) {
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
@@ -24,14 +24,10 @@ BW_DEVICE void bw_multiply(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 BW_DEVICE void bw_multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, bw_e4m3) {
-#if __CUDA_ARCH__ >= 890
     asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-    (void)c, (void)a, (void)b0, (void)b1;  // bw_gemm_products_refuse
-#endif
 }
 
 // Why tensor cores have no such products.
