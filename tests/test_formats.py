@@ -15,6 +15,9 @@ NAMES = [name for name in PRECISIONS if registry.variant_names("gemm", "cpu", na
 BLOCKS = ("q4_0", "q8_0", "q4_k")
 
 
+KINDS = {"int8_w8a16": "int8", **dict.fromkeys(("fp8_w8a16", "fp8_e4m3", "fp8_tensor", "fp8_block"), "fp8")}
+
+
 def random_weights(rows: int, columns: int) -> np.ndarray:
     """Rows of different sizes, the first of zeros."""
     sizes = np.array([0, *np.exp2(np.arange(rows - 1) - 2.0)])
@@ -103,6 +106,8 @@ def test_errors_are_within_half_a_step(name: str, columns: int) -> None:
     scales = PRECISIONS[name].scales[1]
     each = scales["columns"] if scales else {"q4_k": 256}.get(name, 32)
     low, high = ranges(weights, each)
+    if scales and scales["rows"] != 1:  # one for all six rows
+        low, high = (np.broadcast_to(end, weights.shape) for end in (low.min(0), high.max(0)))
     largest = np.maximum(high, -low)
     inner = ranges(weights, 32)
     allowed = {
@@ -119,7 +124,7 @@ def test_errors_are_within_half_a_step(name: str, columns: int) -> None:
         "int4": (high - low) / 15 * (0.5 + 15 / 2**11),
         "mxfp4": np.maximum(largest / 16, size / 4),  # from 6 to 8 of its scale, all is 6
         "nvfp4": np.maximum(largest / 24 * (1 + 1 / 16), size / 5),
-    }[{"int8_w8a16": "int8", "fp8_w8a16": "fp8", "fp8_e4m3": "fp8"}.get(name, name.partition("_g")[0])]
+    }[KINDS.get(name, name.partition("_g")[0])]
     np.testing.assert_array_less(error, allowed * (1 + 1e-6) + 1e-30)
     kind = PRECISIONS[name]
     stored = stored_bytes(kind.roles[ROLES.index("weight")], 6, columns)
@@ -133,8 +138,10 @@ def test_products_with_quantized_weights(name: str, columns: int) -> None:
     a = np.random.default_rng(columns).standard_normal((3, columns)).astype(np.float16)
     given_a: dict[str, Any] = {"A": a}
     if registry.precision_types(name)["activation"]["narrow"]:  # as weights are
-        given_a = {key.replace("B", "A"): part for key, part in formats.quantize(a, name).items()}
-        a = formats.dequantize({key.replace("A", "B"): part for key, part in given_a.items()}, name)
+        rows = PRECISIONS[name].scales[0]["rows"] or len(a)
+        pieces = [formats.quantize(a[start : start + rows], name) for start in range(0, len(a), rows)]
+        given_a = {key.replace("B", "A"): np.concatenate([piece[key] for piece in pieces]) for key in pieces[0]}
+        a = np.concatenate([formats.dequantize(piece, name) for piece in pieces])
     numbers = random_weights(6, columns)
     parts = formats.quantize(numbers, name)
     with bwprof.Case("gemm", precision=name, device="cpu", M=3, N=6, K=columns) as case:

@@ -128,8 +128,8 @@ OPERATIONS = {
             ("int4_g128", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 130}, 1_606, 40, 5_200),
             # a row of 33 weights takes two blocks of 18: 3*5*36 + 2*33*2 + 4*4 + 5*4
             ("q4_0", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 33}, 708, 40, 1_320),
-            # a scale of 4 for each of 2 tokens and 3*5 rows: 3*5*130 + 2*130 + 17*4 + 4*4 + 5*4
-            ("int8", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 130}, 2_314, 40, 5_200),
+            # a scale of 4 for each of 3*5 rows: 3*5*(130 + 4) + 2*130*2 + 4*4 + 5*4
+            ("int8_w8a16", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 130}, 2_566, 40, 5_200),
             # rows of 65 bytes and 9 scales, one of 4 for all: 3*5*(65 + 9) + 2*130*2 + 4 + 4*4 + 5*4
             ("nvfp4", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 130}, 1_670, 40, 5_200),
         ],
