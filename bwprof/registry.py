@@ -164,15 +164,6 @@ def is_predicted(operation_name: str, precision: str, backend: str) -> bool:
     return described and not variant_names(operation_name, backend, precision)
 
 
-def lacks_kernel(operation_name: str, precision: str, backend: str) -> bool:
-    """Return whether no kernel on the host's processor runs an operation in a precision.
-
-    False for other devices: a build without their backend does not know their kernels.
-    """
-    on_host = backend in backend_names() and _core.backend_facts(backend)["runs_on_host"]
-    return on_host and operation_name in _by_name() and not variant_names(operation_name, backend, precision)
-
-
 def backend_names() -> list[str]:
     """Return all backends, preferred ones first, built or not."""
     return [backend["name"] for backend in _core.backends()]

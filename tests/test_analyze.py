@@ -16,7 +16,6 @@ from rows import pair, row
 from words import numbers
 
 import bwprof
-from bwprof import registry
 from bwprof.analysis.answer import Answer, group_strengths
 from bwprof.cli import main
 from bwprof.cli.commands.results import print_answer
@@ -222,20 +221,6 @@ def test_the_answer_names_the_gain(snapshot: Callable[..., None]) -> None:
     moved = {"bytes_read": sizes.bytes_read, "bytes_written": sizes.bytes_written}
     half = row("a", "fp16", gb_s=950.0, backend="cuda", **moved, **ROOFS)
     snapshot("\n".join(Answer(frame.from_rows([half])).lines()))
-
-
-def test_a_cpu_gets_advice_only_for_precisions_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any for 8 bits: of FP16 rows alone nothing is said, beside FP32 it is what was measured."""
-    monkeypatch.setattr(registry, "lacks_kernel", lambda _, precision, __: precision in ("fp8_e4m3", "int8"))
-    half, full = (
-        row("a", name, gb_s=950.0, bytes_read=moved, bytes_written=0, **ROOFS)
-        for name, moved in (("fp16", 10**6), ("fp32", 2 * 10**6))
-    )
-    assert Answer(frame.from_rows([half])).narrower_line() == ""
-    said = "fp16 instead of fp32: 2.00 times as fast in 1 of 1 case (measured)."
-    assert Answer(frame.from_rows([half, full])).narrower_line() == said
-    twice = [one | {"case": name} for one in (half, full) for name in "ab"]
-    assert Answer(frame.from_rows(twice)).narrower_line() == said.replace("1 of 1 case", "2 of 2 cases")
 
 
 @pytest.mark.parametrize(

@@ -232,18 +232,6 @@ def test_a_note_names_unknown_limits() -> None:
     assert "--no-roofs" not in str(ModelStep.from_frame(frames.from_rows(known, found.frame.attrs["run"])))
 
 
-def test_a_cpu_is_offered_only_formats_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One without products of FP8 and INT8; a CPU-only build does not know the kernels of a GPU."""
-    none = ("fp8_e4m3", "int8")
-    monkeypatch.setattr(registry, "lacks_kernel", lambda _, precision, on: on == "cpu" and precision in none)
-    found = answered(ModelRequest(LLAMA, (point(),)), backend="cpu")
-    assert "FP8_W8A16 weights" in found.answer
-    assert "FP8 weights" not in found.answer
-    sources = found.formats.set_index("weights")["source"]
-    assert sources[["fp8_e4m3", "int8", "q4_0", "bf16"]].tolist() == [*["predicted, no kernel"] * 2, *["predicted"] * 2]
-    assert "FP8 weights" in answered(ModelRequest(LLAMA, (point(),))).answer
-
-
 def test_a_model_that_does_not_fit_has_no_tokens() -> None:
     executor = Pretended(facts={"memory_bytes": 17_000_000_000})
     found = answered(ModelRequest(LLAMA, (point(), point(weights="int8"))), executor)

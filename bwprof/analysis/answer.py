@@ -139,16 +139,10 @@ class Answer:
         timed = gains.list_precisions(self.usable)
         narrower = {name: registry.narrower_precisions(name) for name in registry.precision_names() if name in timed}
         for wide in sorted(narrower, key=lambda name: len(narrower[name])):  # the narrowest first
-            narrow = next((name for name in narrower[wide] if self._has_kernels(wide, name)), "")
+            narrow = next(iter(narrower[wide]), "")
             if narrow and ": not known" not in (line := gains.summarize_speedup(self.data, wide, narrow)):
                 return f"{line}."
         return ""
-
-    def _has_kernels(self, wide: str, narrow: str) -> bool:
-        """Whether a kernel runs one of the wide rows' operations in the narrow precision on its backend."""
-        own = self.usable[values.is_word(self.usable, "precision", wide)]
-        pairs = {*zip(*(values.words(own, name).astype(str) for name in ("operation", "backend")), strict=True)}
-        return not pairs or not all(registry.lacks_kernel(name, narrow, backend) for name, backend in pairs)
 
     def _confidence_line(self) -> str:
         """Say what was checked, which rows carry warnings, and what is left out."""

@@ -230,7 +230,7 @@ def _sum_of_layer(request: ModelRequest, step: StepFigures) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class StepFormat:
-    """A step with its weights and its cache in other formats. `source`: measured, predicted, or NO_KERNEL."""
+    """A step with its weights and its cache in other formats. `source`: measured or predicted."""
 
     weights: str
     kv: str
@@ -240,7 +240,6 @@ class StepFormat:
     source: str
 
 
-NO_KERNEL = "predicted, no kernel"
 BOTH = "both"
 
 
@@ -281,7 +280,7 @@ class FormatComparison:
         weights = self._narrower_weights()
         narrower = [name for name in workload.list_formats(KV) if registry.is_narrow(name)]
         caches = [] if point.kv in ("fp32", *narrower) else self._compare([(point.weights, kv) for kv in narrower])
-        cache = next((line for line in caches if line.source != NO_KERNEL and line.time_ms), None)
+        cache = next((line for line in caches if line.time_ms), None)
         lines: dict[str, StepFormat] = {}
         if weights is not None:
             also_cache = "" if weights.kv == point.kv else " and cache"  # FP32's becomes as narrow as the weights
@@ -293,8 +292,8 @@ class FormatComparison:
         return {name: line for name, line in lines.items() if line.time_ms and self.base.time_ms}
 
     def _narrower_weights(self) -> StepFormat | None:
-        """Return the next narrower format of the weights that has kernels; None where there is none."""
-        lines = {line.weights: line for line in self.formats if line.source != NO_KERNEL}
+        """Return the next narrower format of the weights; None where there is none."""
+        lines = {line.weights: line for line in self.formats}
         narrower = registry.narrower_precisions(self.base.point.weights, ("weight",))
         return next((lines[name] for name in narrower if name in lines), None)
 
@@ -306,7 +305,7 @@ class FormatComparison:
             if own is not None:
                 time_ms, source = own.time_ms, "measured" if (own.measured_pct or 0) > 50 else "predicted"
             else:
-                time_ms, source = predicted_ms, NO_KERNEL if self._lacks_kernels(weights, kv) else "predicted"
+                time_ms, source = predicted_ms, "predicted"
             fit = self.request.fit(point, 1)
             fits = None if base.fit is None else fit.weights + fit.kv <= base.fit.usable
             source = source if time_ms is not None else ""
@@ -348,12 +347,6 @@ class FormatComparison:
         parts = [by_role[row["role"]] for row in self.base.rows if row["role"] in by_role]
         shapes = [part_from_row(row).params for row in self.base.rows]
         return parts if [part.params for part in parts] == shapes else None
-
-    def _lacks_kernels(self, weights: str, kv: str) -> bool:
-        """Return whether a CPU has no kernel for an operation in other formats."""
-        backend = str(self.base.rows[0]["backend"])
-        parts = self._parts(weights, kv) or []
-        return any(registry.lacks_kernel(part.operation, part.precision, backend) for part in parts)
 
 
 def gain(row: StepRow, before: float, after: float) -> float:
