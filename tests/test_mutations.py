@@ -107,6 +107,30 @@ def test_verify_finds_every_wrong_number_and_scale_of_a_cache(cpu, operation, pr
         assert case.verify(outputs=right)["verified"]
 
 
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        ("gemm", "A_scale"),
+        ("gemm", "B_scale"),
+        *((attention, f"{of}_scale") for attention in ("attention_decode", "attention_prefill") for of in "kv"),
+    ],
+)
+@pytest.mark.parametrize("precision", ["int8", "fp8_e4m3"])
+def test_verify_finds_wrong_scales(cpu, operation, name, precision):
+    """Each scale its neighbor's, and one a quarter too large."""
+    params = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 64, "kv_len": 50}
+    if operation == "gemm":
+        params = {"M": 9, "N": 40, "K": 300}
+    elif operation == "attention_prefill":
+        params["seq_len"] = 9
+    with _core.Case(cpu, operation, precision, params, seed=7) as case:
+        scales = np.frombuffer(case.inputs()[name], np.float32)
+        for wrong in (np.roll(scales, 1), np.where(np.arange(scales.size) == 3, 1.25 * scales, scales)):
+            outputs = case.run({name: wrong.astype(np.float32).tobytes()})
+            assert not case.verify(outputs=outputs)["verified"]
+        assert case.verify(outputs=case.run({}))["verified"]
+
+
 def test_outputs_to_verify_are_checked(cpu):
     with _core.Case(cpu, "gemm", "fp32", {"M": 2, "N": 3, "K": 4}) as case:
         with pytest.raises(ValueError, match=r"gemm.*output.*'A'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from operations import OPERATIONS
 from precisions import PRECISIONS, ROLES, TYPES, Precision, scale_bytes, stored_bytes
+from references import on_each_device
 from test_decode import each_plan
 from test_inputs import mix64
 
 import bwprof
 from bwprof import _core, cli, registry
 from bwprof.cli.commands.sweep import main_sweep
+
+kernel_device, opened = references.kernel_device, references.opened
 
 
 def decoded(dtype: str, data: bytes) -> np.ndarray:
@@ -286,6 +290,22 @@ def test_products_of_eight_bits_and_their_faults_on_a_gpu(name: str) -> None:
                         other = inputs[part][4:] + inputs[part][:4]  # each scale is another's, four numbers further
                         if len(other) > 4:
                             assert not case.verify(0.05, case.run({part: other}))["verified"], f"{part} {what}"
+
+
+@on_each_device
+def test_sums_of_bytes_at_their_largest(kernel_device: Any) -> None:
+    """128 * 128 so many times, times 2^-17, is 16 383.875, in FP16 16384; one more might not fit 32 bits."""
+    shape = {"M": 5, "N": 7, "K": 131071}
+    ends = {name: np.full((shape[name], shape["K"]), -128, np.int8).tobytes() for name in "MN"}
+    scales = {"A_scale": np.ones(5, np.float32).tobytes(), "B_scale": np.full(7, 2.0**-17, np.float32).tobytes()}
+    for row in kernel_device.variants("gemm", "int8", shape):
+        if row["refuses"] or row["name"] == "naive":
+            continue
+        with _core.Case(kernel_device, "gemm", "int8", shape, variant=row["name"]) as case:
+            found = case.run({"A": ends["M"], "B": ends["N"]} | scales)["D"]
+        assert set(decoded("fp16", found).tolist()) == {16384.0}, row["name"]
+    longer = kernel_device.variants("gemm", "int8", shape | {"K": 131072})
+    assert all(row["refuses"] for row in longer if row["name"] in ("words", "bytes"))
 
 
 @pytest.mark.parametrize("name", ["int4_g32", "q4_k", "q4_0"])

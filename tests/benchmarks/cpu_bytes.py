@@ -24,7 +24,7 @@ Case = tuple[str, str, dict[str, int]]
 def pairs() -> list[tuple[Case, Case]]:
     """What is measured, and what beside it: a copy of as many bytes, FP16, FP32."""
     found: list[tuple[Case, Case]] = []
-    for precision in ("int8", "fp8_e4m3"):
+    for precision in ("int8", "fp8_e4m3", "fp8_e5m2"):
         appended = {"batch": 4, "seq_len": 8192, "kv_len": 0, **HEADS}
         moves: list[tuple[str, dict[str, int]]] = [
             ("kv_append", appended), ("kv_copy", CACHE), ("kv_gather", CACHE | {"page_size": 16})

@@ -357,14 +357,14 @@ BW_INLINE bw_vf bw_vf_sums(bw_vf rows[BW_SIMD_FLOATS]) {
     return rows[0];
 }
 
-/* The same of whole numbers, which the shuffles leave as they are. */
+/* The same of whole numbers, which the shuffles leave as they are, modulo 2^32. */
 BW_INLINE bw_vi bw_vi_sums(bw_vi rows[BW_SIMD_FLOATS]) {
 #pragma GCC unroll 4
     for (int half = BW_SIMD_FLOATS / 2; half >= 1; half /= 2) {
 #pragma GCC unroll 8
         for (int i = 0; i < half; i++) {
             const bw_vf a = (bw_vf)rows[i], b = (bw_vf)rows[i + half];
-            rows[i] = (bw_vi)bw_vf_zip_low(a, b) + (bw_vi)bw_vf_zip_high(a, b);
+            rows[i] = (bw_vi)((bw_vu)bw_vf_zip_low(a, b) + (bw_vu)bw_vf_zip_high(a, b));
         }
     }
     return rows[0];

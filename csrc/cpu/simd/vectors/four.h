@@ -47,7 +47,7 @@ BW_INLINE bw_vw bw_vw_load_int8(const void *p) {
 
 BW_NO_DOTS
 BW_PRIMITIVE(bw_vi, bw_vw_dot, (bw_vw a, bw_vw b),
-             ((bw_vi)a << 16 >> 16) * ((bw_vi)b << 16 >> 16) + ((bw_vi)a >> 16) * ((bw_vi)b >> 16))
+             ((bw_vi)((bw_vu)a << 16) >> 16) * ((bw_vi)((bw_vu)b << 16) >> 16) + ((bw_vi)a >> 16) * ((bw_vi)b >> 16))
 BW_PRIMITIVE(bw_vw, bw_vw_turns_low, (bw_vw a, bw_vw b), (bw_vw){a[0], b[0], a[1], b[1], a[2], b[2], a[3], b[3]})
 BW_PRIMITIVE(bw_vw, bw_vw_turns_high, (bw_vw a, bw_vw b), (bw_vw){a[4], b[4], a[5], b[5], a[6], b[6], a[7], b[7]})
 BW_PRIMITIVE(bw_vi, bw_vi_first, (bw_vi low, bw_vi high), ((void)high, low))
