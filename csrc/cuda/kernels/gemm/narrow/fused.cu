@@ -70,19 +70,22 @@ struct fused_columns {
     };
 };
 
-// A's 8 elements of a group in the lane's order, as B's fragments of two products.
+// A's 8 elements of a group that are the lane's, and in the order in which weights come: B's fragments of two products.
 template <bw_order order, typename TA>
 BW_DEVICE uint4 load_activations(const TA *a, int in_quad) {
-    if constexpr (order == BW_ORDER_RUN_NIBBLES) {
-        const uint4 in = bw_load_cached(a + in_quad * 8);
-        return make_uint4(__byte_perm(in.x, in.z, 0x5410), __byte_perm(in.y, in.w, 0x5410),
-                          __byte_perm(in.x, in.z, 0x7632), __byte_perm(in.y, in.w, 0x7632));
-    }
+    if constexpr (order == BW_ORDER_RUN_NIBBLES) return bw_load_cached(a + in_quad * 8);
     const uint2 low = __ldg((const uint2 *)(a + in_quad * 4));
     const uint2 high = __ldg((const uint2 *)(a + bw_group_weights / 2 + in_quad * 4));
-    if constexpr (order == BW_ORDER_SPLIT) return make_uint4(low.x, low.y, high.x, high.y);
-    return make_uint4(__byte_perm(low.x, low.y, 0x5410), __byte_perm(low.x, low.y, 0x7632),
-                      __byte_perm(high.x, high.y, 0x5410), __byte_perm(high.x, high.y, 0x7632));
+    return make_uint4(low.x, low.y, high.x, high.y);
+}
+template <bw_order order>
+BW_DEVICE uint4 order_activations(uint4 in) {
+    if constexpr (order == BW_ORDER_SPLIT) return in;
+    if constexpr (order == BW_ORDER_RUN_NIBBLES)
+        return make_uint4(__byte_perm(in.x, in.z, 0x5410), __byte_perm(in.y, in.w, 0x5410),
+                          __byte_perm(in.x, in.z, 0x7632), __byte_perm(in.y, in.w, 0x7632));
+    return make_uint4(__byte_perm(in.x, in.y, 0x5410), __byte_perm(in.x, in.y, 0x7632), __byte_perm(in.z, in.w, 0x5410),
+                      __byte_perm(in.z, in.w, 0x7632));
 }
 
 // What stays as a warp goes through rows of B: a tile of A's columns, zeros where the lane's column is another
@@ -100,12 +103,22 @@ struct activations {
             const int row = i * tile_columns + column;
             const TA *from = a + (int64_t)row * shape.k + tile * bw_tile_weights;
             const int left = row < shape.m ? shape.k - tile * bw_tile_weights : 0;
+            constexpr int own = bw_tile_groups / at::apart;  // groups
+            uint4 loaded[own];
+#pragma unroll
+            for (int j = 0; j < own; j++) {  // all of them before one is used
+                const int column = (place * own + j) * bw_group_weights;
+                loaded[j] = make_uint4(0, 0, 0, 0);
+                if (column < left) loaded[j] = load_activations<Weights::order>(from + column, lane % 4);
+            }
+#pragma unroll
+            for (int j = 0; j < own; j++) loaded[j] = order_activations<Weights::order>(loaded[j]);
 #pragma unroll
             for (int step = 0; step < bw_tile_groups; step++) {
-                const int group = at::group_at(step);
-                part[i][step] = make_uint4(0, 0, 0, 0);
-                if (step % at::steps / at::per_factor == place && group * bw_group_weights < left)
-                    part[i][step] = load_activations<Weights::order>(from + group * bw_group_weights, lane % 4);
+                const bool is_own = step % at::steps / at::per_factor == place;
+                const uint4 mine = loaded[at::group_at(step) % own];
+                part[i][step] = make_uint4(bw_forget(is_own ? mine.x : 0), bw_forget(is_own ? mine.y : 0),
+                                           bw_forget(is_own ? mine.z : 0), bw_forget(is_own ? mine.w : 0));
             }
             if constexpr (at::has_sums) {
 #pragma unroll
@@ -172,6 +185,15 @@ BW_DEVICE void add_steps(const activations<TA, Weights, a_rows> &a, Row (&rows)[
             add_turn<Weights, a_rows, turn>(a.sum[i][at::has_sums ? turn : 0], rows, sums[i]);
     }
     if constexpr (step + 1 < bw_tile_groups) add_steps<TA, Weights, a_rows, step + 1>(a, rows, sums);
+}
+
+// A NaN among a row's weights makes all of its sums one.
+template <typename Row, int a_tiles>
+BW_DEVICE void add_nan(const Row (&rows)[2], fused_sums (&sums)[a_tiles]) {
+    constexpr uint32_t nan = 0x7e007e00u, one = 0x3c003c00u;
+    const uint32_t found[4] = {rows[0].nan & bw_nan_bits ? nan : 0, rows[1].nan & bw_nan_bits ? nan : 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < a_tiles; i++) bw_multiply(sums[i].total, found, one, one, __half());
 }
 
 // The block's tiles of rows of B, as even as can be. The last ends with B, and may have rows of the one before it too.
@@ -292,6 +314,7 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
             load_next();
             fused_sums sums[at::a_tiles] = {};
             add_steps<TA, Weights, a_rows, 0>(act, rows, sums);
+            if constexpr (Weights::has_nan) add_nan(rows, sums);
             kept_sums *mine = all_sums + (t * warps + warp) * at::a_tiles * 32 + lane;
 #pragma unroll
             for (int i = 0; i < at::a_tiles; i++) {

@@ -110,21 +110,18 @@ BW_DEVICE void bw_unpack_e2m1(uint32_t word, uint32_t (&out)[4]) {
     out[3] = __byte_perm(odd, 0, 0x3414);
 }
 
-// The two E4M3 in the lower bytes of `bits`.
-BW_DEVICE uint32_t bw_unpack_e4m3(uint32_t bits) {
-#if __CUDA_ARCH__ >= 890
-    uint32_t pair;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((uint16_t)bits));
-    return pair;
-#else
-    const uint32_t upper = __byte_perm(bits, 0, 0x1404);  // 2^-8 of itself, but for NaN
-    const uint32_t pair = (upper & 0x80008000u) | ((upper >> 1) & 0x3f803f80u);
-    const uint32_t nan = ((upper & 0x7f007f00u) + 0x01000100u) & 0x80008000u;
-    return bw_half2_bits(__hmul2(bw_half2(pair), bw_half2(0x5c005c00u))) | (nan - (nan >> 6));
-#endif
+// Two E4M3 in the upper bytes of halves, each 2^-8 of itself. A NaN would become a number: then bw_find_e4m3_nan has
+// one of the bits bw_nan_bits.
+BW_DEVICE uint32_t bw_e4m3_pair(uint32_t upper_bytes) {
+    return (upper_bytes & 0x80008000u) | ((upper_bytes >> 1) & 0x3f803f80u);
+}
+constexpr uint32_t bw_nan_bits = 0x80808080u;
+BW_DEVICE uint32_t bw_find_e4m3_nan(uint32_t four) {
+    return (four & 0x7f7f7f7fu) + 0x01010101u;
 }
 BW_DEVICE float bw_e4m3_to_float(uint32_t byte) {
-    return bw_unpack_pair(bw_unpack_e4m3(byte), __half()).x;
+    if ((byte & 0x7f) == 0x7f) return __uint_as_float(0x7fffffffu);
+    return bw_unpack_pair(bw_e4m3_pair(byte << 8), __half()).x * 256.0f;
 }
 BW_DEVICE float bw_e2m1_to_float(uint32_t nibble) {
     const float size = bw_unpack_pair((nibble & 7) << 9, __half()).x * 16384.0f;
@@ -144,7 +141,7 @@ BW_DEVICE float bw_half_at(const unsigned char *from) {
 // What formats have unless they say otherwise.
 struct bw_weights {
     static constexpr int scale_bytes = 0, zero_bytes = 0, per_factor = 0, scale_unit = 1;
-    static constexpr bool has_mins = false, has_offset = false;
+    static constexpr bool has_mins = false, has_offset = false, has_nan = false;
     static constexpr bw_last_factor last = BW_LAST_NONE;
     static constexpr float unit = 1.0f;           // of what the first two pairs hold,
     static constexpr float ratio = 1.0f;          // and of the others in that one's terms
@@ -173,20 +170,27 @@ struct bw_weights_int8 : bw_weights {
 };
 
 struct bw_weights_e4m3 : bw_weights {
-    static constexpr bw_order order = BW_ORDER_SPLIT;
+    static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
     static constexpr int chunks = 16, pitch = 272;
+    static constexpr bool has_nan = true;
     static constexpr bw_last_factor last = BW_LAST_ROW;
+    static constexpr float unit = 256.0f;
     template <int>
     struct row {
         const unsigned char *from;
+        uint32_t nan;
         BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane, int) {
-            return {tile + lane * 4};
+            return {tile + lane * 4, 0};
         }
         template <int group>
-        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
             const uint32_t word[2] = {bw_shared_word<group * 32>(from), bw_shared_word<group * 32 + 16>(from)};
 #pragma unroll
-            for (int i = 0; i < 4; i++) out[i] = bw_unpack_e4m3(word[i / 2] >> i % 2 * 16);
+            for (int i = 0; i < 2; i++) {
+                out[2 * i] = ((word[i] << 8) & 0x80008000u) | ((word[i] << 7) & 0x3f803f80u);
+                out[2 * i + 1] = bw_e4m3_pair(word[i]);
+            }
+            nan |= bw_find_e4m3_nan(word[0]) | bw_find_e4m3_nan(word[1]);
         }
     };
     BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
@@ -370,25 +374,30 @@ struct bw_weights_mxfp4 : bw_weights {
 struct bw_weights_nvfp4 : bw_weights {
     static constexpr bw_order order = BW_ORDER_RUN_NIBBLES;
     static constexpr int chunks = 8, pitch = 144, scale_bytes = 16;
+    static constexpr bool has_nan = true;
     static constexpr bw_last_factor last = BW_LAST_WHOLE;
-    static constexpr float unit = 16384.0f;
+    static constexpr float unit = 128.0f;  // 2^14 of E2M1, 2^-7 of what `scale` holds
     template <int>
     struct row {
         const unsigned char *from;
-        uint32_t scale[4];  // of the lane's groups 0 and 1, 2 and 3, ...
+        __half2 scale[4];  // of the lane's groups 0 and 1, 2 and 3, ...
+        uint32_t nan;
         BW_DEVICE row begin(const unsigned char *tile, bw_raw<16> raw, bw_raw<0>, int lane, int) {
-            row out = {tile + lane * 4, {}};
+            row out = {tile + lane * 4, {}, 0};
             const int own = lane < 2 ? 0x6420 : 0x7531;
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const uint32_t four = __byte_perm(raw.word[i / 2 * 2], raw.word[i / 2 * 2 + 1], own);
-                out.scale[i] = bw_unpack_e4m3(four >> i % 2 * 16);
+            for (int i = 0; i < 2; i++) {
+                const uint32_t four = __byte_perm(raw.word[2 * i], raw.word[2 * i + 1], own);
+                out.nan |= bw_find_e4m3_nan(four);
+                const __half2 unit = bw_half2(0x78007800u);  // 2^15
+                out.scale[2 * i] = __hmul2(bw_half2(bw_e4m3_pair(__byte_perm(four, 0, 0x1404))), unit);
+                out.scale[2 * i + 1] = __hmul2(bw_half2(bw_e4m3_pair(__byte_perm(four, 0, 0x3424))), unit);
             }
             return out;
         }
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
-            const __half2 pair = bw_half2(scale[group / 2]);
+            const __half2 pair = scale[group / 2];
             const __half2 own = group % 2 ? __high2half2(pair) : __low2half2(pair);
             bw_unpack_e2m1(bw_shared_word<group * 16>(from), out);
 #pragma unroll
