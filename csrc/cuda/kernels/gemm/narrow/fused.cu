@@ -30,12 +30,14 @@ constexpr int most_warps = 16, scalar_warps = 4, scalar_rows = 8;
 struct fused_shape {
     int m, k, row_bytes;
     int64_t n;
+    int row_tiles, more;  // of a block; so many of the first blocks have one more
 };
 
 // Of more than `most` rows of A a block takes so many; those that share rows of B are neighbors, so that all but one
 // find them in L2. Moves the addresses to the block's rows of A, and returns which rows of B it has.
 template <int most, typename TA, typename TD>
 BW_DEVICE int64_t take_rows(const TA *&a, const TD *&c, TD *&d, fused_shape &shape) {
+    if (shape.m <= most) return blockIdx.x;
     const int parts = (shape.m + most - 1) / most, part = (int)(blockIdx.x % (unsigned)parts) * most;
     a += (int64_t)part * shape.k;
     c = c ? c + part * shape.n : c;
@@ -63,7 +65,7 @@ struct fused_columns {
     static constexpr int zero_bytes = Weights::zero_bytes == 0 ? 0 : (count + 1) / 2;
     static constexpr bool has_sums = Weights::has_mins || Weights::has_offset;
     // A warp's memory: tiles of weights, those in use and those under way, and its sums of a tile of rows.
-    static constexpr int stages = Weights::chunks < 12 ? 4 : 2, stage_bytes = tile_rows * Weights::pitch;
+    static constexpr int stages = Weights::chunks < 12 ? 3 : 2, stage_bytes = tile_rows * Weights::pitch;
     static constexpr int kept = columns == 1 ? 2 : 4;
     struct alignas(kept * sizeof(float)) kept_sums {
         float of[kept];
@@ -93,26 +95,33 @@ BW_DEVICE uint4 order_activations(uint4 in) {
 template <typename TA, typename Weights, int a_rows>
 struct activations {
     using at = fused_columns<Weights, a_rows>;
-    uint4 part[at::a_tiles][bw_tile_groups];  // in the order of steps
+    static constexpr int own = bw_tile_groups / at::apart;  // groups, of the lane's column
+    uint4 part[at::a_tiles][bw_tile_groups];                // in the order of steps
     float sum[at::a_tiles][at::has_sums ? at::turns : 1][2];
 
     __device__ __forceinline__ void load(const TA *a, const fused_shape &shape, int tile, int lane) {
-        const int column = lane / 4 % at::columns, place = lane / 4 / at::columns;
 #pragma unroll
         for (int i = 0; i < at::a_tiles; i++) {
-            const int row = i * tile_columns + column;
+            const int row = i * tile_columns + lane / 4 % at::columns, place = lane / 4 / at::columns;
             const TA *from = a + (int64_t)row * shape.k + tile * bw_tile_weights;
             const int left = row < shape.m ? shape.k - tile * bw_tile_weights : 0;
-            constexpr int own = bw_tile_groups / at::apart;  // groups
+#pragma unroll
+            for (int j = 0; j < own; j++) {
+                const int column = (place * own + j) * bw_group_weights;
+                part[i][j] = make_uint4(0, 0, 0, 0);
+                if (column < left) part[i][j] = load_activations<Weights::order>(from + column, lane % 4);
+            }
+        }
+    }
+
+    // Not before what else is under way: it waits for what was loaded.
+    __device__ __forceinline__ void arrange(int lane) {
+        const int place = lane / 4 / at::columns;
+#pragma unroll
+        for (int i = 0; i < at::a_tiles; i++) {
             uint4 loaded[own];
 #pragma unroll
-            for (int j = 0; j < own; j++) {  // all of them before one is used
-                const int column = (place * own + j) * bw_group_weights;
-                loaded[j] = make_uint4(0, 0, 0, 0);
-                if (column < left) loaded[j] = load_activations<Weights::order>(from + column, lane % 4);
-            }
-#pragma unroll
-            for (int j = 0; j < own; j++) loaded[j] = order_activations<Weights::order>(loaded[j]);
+            for (int j = 0; j < own; j++) loaded[j] = order_activations<Weights::order>(part[i][j]);
 #pragma unroll
             for (int step = 0; step < bw_tile_groups; step++) {
                 const bool is_own = step % at::steps / at::per_factor == place;
@@ -126,9 +135,9 @@ struct activations {
                     float total[4] = {};
                     const uint32_t one[4] = {Weights::one, Weights::one, Weights::one, Weights::one};
 #pragma unroll
-                    for (int step = turn * at::steps; step < (turn + 1) * at::steps; step++) {
-                        bw_multiply(total, one, part[i][step].x, part[i][step].y, TA());
-                        bw_multiply(total, one, part[i][step].z, part[i][step].w, TA());
+                    for (int j = turn * at::per_factor; j < (turn + 1) * at::per_factor; j++) {
+                        bw_multiply(total, one, loaded[j].x, loaded[j].y, TA());
+                        bw_multiply(total, one, loaded[j].z, loaded[j].w, TA());
                     }
                     sum[i][turn][0] = total[0];
                     sum[i][turn][1] = total[1];
@@ -200,16 +209,21 @@ BW_DEVICE void add_nan(const Row (&rows)[2], fused_sums (&sums)[a_tiles]) {
 struct row_share {
     int64_t first;  // row; the others count from it
     int count, last;
-    __device__ __forceinline__ row_share(int64_t n, int64_t block, int64_t blocks) {
-        const int64_t all = (n + tile_rows - 1) / tile_rows, more = all % blocks;
-        first = (block * (all / blocks) + min(block, more)) * tile_rows;
-        count = (int)(all / blocks) + (block < more);
-        last = (int)min(n - tile_rows - first, (int64_t)count * tile_rows);
+    __device__ __forceinline__ row_share(const fused_shape &shape, int64_t block) {
+        first = (block * shape.row_tiles + min(block, (int64_t)shape.more)) * tile_rows;
+        count = shape.row_tiles + (block < shape.more);
+        last = (int)min(shape.n - tile_rows - first, (int64_t)count * tile_rows);
     }
     __device__ __forceinline__ int row(int tile) const {
         return min(tile * tile_rows, last);
     }
 };
+
+// So many bytes, which the block will want, to L2.
+BW_DEVICE void prefetch(const unsigned char *from, int bytes) {
+    for (int at = (int)threadIdx.x * 128; at < bytes; at += (int)blockDim.x * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
+}
 
 // A warp's next tile: all tiles of rows, and then so many tiles further along K.
 struct tile_walk {
@@ -233,9 +247,7 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
     const int quad = lane / 4, in_quad = lane % 4;
     const int tiles = (shape.k + bw_tile_weights - 1) / bw_tile_weights;
     const bool whole = whole_rows || shape.k % bw_tile_weights == 0;
-    const int64_t blocks = gridDim.x / (unsigned)((shape.m + most_rows - 1) / most_rows);
-    const int64_t block = take_rows<most_rows>(a, c, d, shape);
-    const row_share share(shape.n, block, blocks);
+    const row_share share(shape, take_rows<most_rows>(a, c, d, shape));
     unsigned char *own = bw_dynamic_shared() + warp * stages * at::stage_bytes;
     using kept_sums = typename at::kept_sums;
     kept_sums *all_sums = (kept_sums *)(bw_dynamic_shared() + warps * stages * at::stage_bytes);
@@ -273,8 +285,8 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
                                                     : factors * (Weights::scale_bytes / at::factors);
     const int first_scale = Weights::per_factor == 0 ? 0 : first * (Weights::scale_bytes / at::factors);
     const int row_zeros = (factors + 1) / 2, first_zero = first / 2;
-    const unsigned char *const scales = b.scale + (share.first + quad) * row_scales;
-    const unsigned char *const zeros = b.zero + (share.first + quad) * row_zeros;
+    const unsigned char *const scales = b.scale + share.first * row_scales;
+    const unsigned char *const zeros = b.zero + share.first * row_zeros;
     bw_raw<at::scale_bytes> next_scale[2] = {};
     bw_raw<at::zero_bytes> next_zero[2] = {};
     const auto load_next = [&] {
@@ -283,7 +295,7 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
             const int zero = to_load.tile * Weights::zero_bytes + first_zero;
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const int row = share.row(to_load.rows) + 8 * i;
+                const int row = share.row(to_load.rows) + quad + 8 * i;
                 next_scale[i] = bw_load_raw<at::scale_bytes, Weights::scale_unit>(scales + row * row_scales + scale,
                                                                                   whole, row_scales - scale);
                 next_zero[i] = bw_load_raw<at::zero_bytes, 1>(zeros + row * row_zeros + zero, whole, row_zeros - zero);
@@ -292,14 +304,21 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
         }
     };
 
-#pragma unroll
-    for (int s = 0; s + 1 < stages; s++) copy_next(s);
+    // In this order: what all wait for is not to queue behind weights.
+    const int block_rows = (int)min((int64_t)share.count * tile_rows, shape.n - share.first);
+    prefetch(scales, Weights::scale_bytes > 0 ? block_rows * row_scales : 0);
+    prefetch(zeros, Weights::zero_bytes > 0 ? block_rows * row_zeros : 0);
     load_next();
     unsigned slot = 0;
 #pragma unroll 1
     for (int tile = warp; tile < tiles; tile += warps) {
         activations<TA, Weights, a_rows> act;
         act.load(a, shape, tile, lane);
+        if (tile == warp) {
+#pragma unroll
+            for (int s = 0; s + 1 < stages; s++) copy_next(s);
+        }
+        act.arrange(lane);
 #pragma unroll 1
         for (int t = 0; t < share.count; t++) {
             copy_next((slot + stages - 1) % stages);
@@ -407,11 +426,11 @@ bw_status choose(kernel function, int64_t blocks, int warps, size_t shared_bytes
 struct fused_plan {
     int warps, resident_warps;
 };
-constexpr fused_plan all_plans[] = {{8, 16}, {16, 16}, {4, 16}, {2, 16}, {8, 8}, {4, 8}, {8, 24}};
+constexpr fused_plan all_plans[] = {{8, 16}, {16, 16}, {4, 16}, {8, 8}, {4, 8}, {16, 32}, {4, 12}};
 constexpr int plan_count = sizeof all_plans / sizeof *all_plans;
 
 template <typename Weights, int a_rows>
-bw_status choose_blocks(const fused_plan &plan, const fused_shape &shape, bool adds, const bw_scaling *scales,
+bw_status choose_blocks(const fused_plan &plan, fused_shape shape, bool adds, const bw_scaling *scales,
                         const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     using at = fused_columns<Weights, a_rows>;
     const int64_t tiles = bw_ceil_div(shape.k, bw_tile_weights), row_tiles = bw_ceil_div(shape.n, tile_rows);
@@ -426,6 +445,8 @@ bw_status choose_blocks(const fused_plan &plan, const fused_shape &shape, bool a
                   slots = facts->units * resident;
     const int64_t turns = bw_ceil_div(row_tiles, slots * room), blocks = bw_min64(row_tiles, slots * turns);
     const int64_t bytes = warps * (warp_bytes + bw_ceil_div(row_tiles, blocks) * sum_bytes);
+    shape.row_tiles = (int)(row_tiles / blocks);
+    shape.more = (int)(row_tiles % blocks);
     return choose(gemm_fused_kernel<__half, Weights, __half, a_rows>, blocks * bw_ceil_div(shape.m, most_rows),
                   (int)warps, (size_t)bytes, shape, adds, scales, out);
 }
@@ -461,7 +482,7 @@ bw_status by_weights(const bw_precision *precision, Body body) {
 
 fused_shape shape_of(const bw_dims *dims, const bw_precision *precision) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    return {(int)m, (int)k, (int)bw_dtype_bytes(precision->weight, k), n};
+    return {(int)m, (int)k, (int)bw_dtype_bytes(precision->weight, k), n, 0, 0};
 }
 
 }  // namespace
