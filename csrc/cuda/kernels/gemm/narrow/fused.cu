@@ -24,7 +24,7 @@ namespace {
 
 constexpr int most_rows = 16, most_elements = 1 << 25;  // of A in a block
 constexpr int tile_columns = 8, tile_rows = 16;         // of tensor cores: of A and of B
-constexpr int most_row_tiles = 32;                      // of a block
+constexpr int batch_tiles = 8;                          // of rows of B, whose sums a block keeps
 constexpr int most_warps = 16, scalar_warps = 4, scalar_rows = 8;
 
 struct fused_shape {
@@ -225,13 +225,17 @@ BW_DEVICE void prefetch(const unsigned char *from, int bytes) {
         asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
 }
 
-// A warp's next tile: all tiles of rows, and then so many tiles further along K.
+// A warp's next tile of the block's: a batch's tiles of rows, these so many tiles further along K, then another batch.
 struct tile_walk {
-    int tile, rows;
-    __device__ __forceinline__ void go(int count, int warps) {
-        if (++rows < count) return;
-        rows = 0;
+    int tile, rows, batch;
+    __device__ __forceinline__ void go(int count, int tiles, int warp, int warps) {
+        if (++rows < min(batch + batch_tiles, count)) return;
         tile += warps;
+        if (tile >= tiles) {
+            tile = warp;
+            batch += batch_tiles;
+        }
+        rows = batch;
     }
 };
 
@@ -261,9 +265,9 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
         from[i] = row_of(i) * shape.row_bytes + column_of(i);
         to[i] = row_of(i) * Weights::pitch + column_of(i);
     }
-    tile_walk to_copy = {warp, 0}, to_load = {warp, 0};
+    tile_walk to_copy = {warp, 0, 0}, to_load = {warp, 0, 0};
     const auto copy_next = [&](unsigned slot) {
-        if (to_copy.tile < tiles) {
+        if (to_copy.rows < share.count) {
             const int column = to_copy.tile * tile_bytes;
             const unsigned char *begin = bytes + (int64_t)share.row(to_copy.rows) * shape.row_bytes + column;
             unsigned char *stage = own + slot * at::stage_bytes;
@@ -273,7 +277,7 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
                 if (chunks % 32 == 0 || i + 1 < copies || lane < chunks % 32)
                     bw_copy_async(stage + to[i], begin + from[i], there);
             }
-            to_copy.go(share.count, warps);
+            to_copy.go(share.count, tiles, warp, warps);
         }
         bw_copy_commit();
     };
@@ -290,7 +294,7 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
     bw_raw<at::scale_bytes> next_scale[2] = {};
     bw_raw<at::zero_bytes> next_zero[2] = {};
     const auto load_next = [&] {
-        if (to_load.tile < tiles) {
+        if (to_load.rows < share.count) {
             const int scale = to_load.tile * Weights::scale_bytes + first_scale;
             const int zero = to_load.tile * Weights::zero_bytes + first_zero;
 #pragma unroll
@@ -300,81 +304,92 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
                                                                                   whole, row_scales - scale);
                 next_zero[i] = bw_load_raw<at::zero_bytes, 1>(zeros + row * row_zeros + zero, whole, row_zeros - zero);
             }
-            to_load.go(share.count, warps);
+            to_load.go(share.count, tiles, warp, warps);
         }
     };
 
-    // In this order: what all wait for is not to queue behind weights.
-    const int block_rows = (int)min((int64_t)share.count * tile_rows, shape.n - share.first);
-    prefetch(scales, Weights::scale_bytes > 0 ? block_rows * row_scales : 0);
-    prefetch(zeros, Weights::zero_bytes > 0 ? block_rows * row_zeros : 0);
+    const auto prefetch_batch = [&](int batch) {
+        const int64_t row = share.first + batch * tile_rows, end = min(share.first + share.count * tile_rows, shape.n);
+        const int rows = (int)max((int64_t)0, min((int64_t)batch_tiles * tile_rows, end - row));
+        if (Weights::scale_bytes > 0) prefetch(b.scale + row * row_scales, rows * row_scales);
+        if (Weights::zero_bytes > 0) prefetch(b.zero + row * row_zeros, rows * row_zeros);
+    };
+
+    // In this order: what all warps wait for is not to queue behind weights.
+    prefetch_batch(0);
     load_next();
     unsigned slot = 0;
 #pragma unroll 1
-    for (int tile = warp; tile < tiles; tile += warps) {
-        activations<TA, Weights, a_rows> act;
-        act.load(a, shape, tile, lane);
-        if (tile == warp) {
-#pragma unroll
-            for (int s = 0; s + 1 < stages; s++) copy_next(s);
-        }
-        act.arrange(lane);
+    for (int batch = 0; batch < share.count; batch += batch_tiles) {
+        const int end = min(batch + batch_tiles, share.count);
+        if (batch > 0) __syncthreads();  // the sums' memory is free
+        prefetch_batch(batch + batch_tiles);
 #pragma unroll 1
-        for (int t = 0; t < share.count; t++) {
-            copy_next((slot + stages - 1) % stages);
-            bw_copy_wait<stages - 1>();
-            __syncwarp();
-            const unsigned char *stage = own + slot * at::stage_bytes + quad * Weights::pitch;
-            using row = typename Weights::template row<at::count>;
-            row rows[2];
+        for (int tile = warp; tile < tiles; tile += warps) {
+            activations<TA, Weights, a_rows> act;
+            act.load(a, shape, tile, lane);
+            if (batch == 0 && tile == warp) {
 #pragma unroll
-            for (int i = 0; i < 2; i++)
-                rows[i] = {row::begin(stage + 8 * i * Weights::pitch, next_scale[i], next_zero[i], in_quad, first)};
-            load_next();
-            fused_sums sums[at::a_tiles] = {};
-            add_steps<TA, Weights, a_rows, 0>(act, rows, sums);
-            if constexpr (Weights::has_nan) add_nan(rows, sums);
-            kept_sums *mine = all_sums + (t * warps + warp) * at::a_tiles * 32 + lane;
+                for (int s = 0; s + 1 < stages; s++) copy_next(s);
+            }
+            act.arrange(lane);
+#pragma unroll 1
+            for (int t = batch; t < end; t++) {
+                copy_next((slot + stages - 1) % stages);
+                bw_copy_wait<stages - 1>();
+                __syncwarp();
+                const unsigned char *stage = own + slot * at::stage_bytes + quad * Weights::pitch;
+                using row = typename Weights::template row<at::count>;
+                row rows[2];
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    rows[i] = {row::begin(stage + 8 * i * Weights::pitch, next_scale[i], next_zero[i], in_quad, first)};
+                load_next();
+                fused_sums sums[at::a_tiles] = {};
+                add_steps<TA, Weights, a_rows, 0>(act, rows, sums);
+                if constexpr (Weights::has_nan) add_nan(rows, sums);
+                kept_sums *mine = all_sums + ((t - batch) * warps + warp) * at::a_tiles * 32 + lane;
+#pragma unroll
+                for (int i = 0; i < at::a_tiles; i++) {
+                    const float *total = sums[i].total;
+                    kept_sums out = tile == warp ? kept_sums{} : mine[i * 32];
+#pragma unroll
+                    for (int j = 0; j < at::kept; j++)
+                        out.of[j] += at::kept == 2 ? total[2 * j] + total[2 * j + 1] : total[j];
+                    mine[i * 32] = out;
+                }
+                __syncwarp();
+                slot = (slot + 1) % stages;
+            }
+        }
+
+        __syncthreads();
+#pragma unroll 1
+        for (int t = batch + warp; t < end; t += warps) {
+            const int64_t row0 = share.first + share.row(t);
 #pragma unroll
             for (int i = 0; i < at::a_tiles; i++) {
-                const float *total = sums[i].total;
-                kept_sums out = tile == warp ? kept_sums{} : mine[i * 32];
-#pragma unroll
-                for (int j = 0; j < at::kept; j++)
-                    out.of[j] += at::kept == 2 ? total[2 * j] + total[2 * j + 1] : total[j];
-                mine[i * 32] = out;
-            }
-            __syncwarp();
-            slot = (slot + 1) % stages;
-        }
-    }
-
-    __syncthreads();
-#pragma unroll 1
-    for (int t = warp; t < share.count; t += warps) {
-        const int64_t row0 = share.first + share.row(t);
-#pragma unroll
-        for (int i = 0; i < at::a_tiles; i++) {
-            float total[at::kept] = {};
+                float total[at::kept] = {};
 #pragma unroll 4
-            for (int other = 0; other < warps; other++) {
-                const kept_sums one = all_sums[((t * warps + other) * at::a_tiles + i) * 32 + lane];
+                for (int other = 0; other < warps; other++) {
+                    const kept_sums one = all_sums[(((t - batch) * warps + other) * at::a_tiles + i) * 32 + lane];
 #pragma unroll
-                for (int j = 0; j < at::kept; j++) total[j] += one.of[j];
-            }
+                    for (int j = 0; j < at::kept; j++) total[j] += one.of[j];
+                }
 #pragma unroll
-            for (int j = 0; j < at::kept; j++) {
-                if (at::columns <= 2) total[j] += __shfl_xor_sync(bw_all_lanes, total[j], 1);
-                if (at::columns <= 4) total[j] += __shfl_xor_sync(bw_all_lanes, total[j], 2);
-                const int pair = at::kept / 2;  // of columns
-                const int64_t row = row0 + quad + j / pair * 8;
-                const int a_row = i * tile_columns + in_quad * 2 + j % pair;
-                if (a_row >= min(shape.m, i * tile_columns + at::columns)) continue;
-                float sum = total[j] * Weights::unit;
-                if constexpr (Weights::last == BW_LAST_ROW) sum *= __ldg((const float *)b.scale + row);
-                if constexpr (Weights::last == BW_LAST_WHOLE) sum *= __ldg(b.whole_scale);
-                const int64_t out = a_row * shape.n + row;
-                bw_from_float(sum + (c ? bw_to_float(c[out]) : 0.0f), &d[out]);
+                for (int j = 0; j < at::kept; j++) {
+                    if (at::columns <= 2) total[j] += __shfl_xor_sync(bw_all_lanes, total[j], 1);
+                    if (at::columns <= 4) total[j] += __shfl_xor_sync(bw_all_lanes, total[j], 2);
+                    const int pair = at::kept / 2;  // of columns
+                    const int64_t row = row0 + quad + j / pair * 8;
+                    const int a_row = i * tile_columns + in_quad * 2 + j % pair;
+                    if (a_row >= min(shape.m, i * tile_columns + at::columns)) continue;
+                    float sum = total[j] * Weights::unit;
+                    if constexpr (Weights::last == BW_LAST_ROW) sum *= __ldg((const float *)b.scale + row);
+                    if constexpr (Weights::last == BW_LAST_WHOLE) sum *= __ldg(b.whole_scale);
+                    const int64_t out = a_row * shape.n + row;
+                    bw_from_float(sum + (c ? bw_to_float(c[out]) : 0.0f), &d[out]);
+                }
             }
         }
     }
@@ -434,21 +449,18 @@ bw_status choose_blocks(const fused_plan &plan, fused_shape shape, bool adds, co
                         const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     using at = fused_columns<Weights, a_rows>;
     const int64_t tiles = bw_ceil_div(shape.k, bw_tile_weights), row_tiles = bw_ceil_div(shape.n, tile_rows);
-    const int64_t most = bw_min64(bw_min64(plan.warps, a_rows > tile_columns ? most_warps / 2 : most_warps), tiles);
-    const int64_t warps = bw_ceil_div(tiles, bw_ceil_div(tiles, most));
+    constexpr int bytes =
+        at::stages * at::stage_bytes + batch_tiles * at::a_tiles * 32 * sizeof(typename at::kept_sums);
+    const int64_t most =
+        bw_min64(a_rows > tile_columns ? most_warps / 2 : most_warps, facts->own->shared_bytes / bytes);
+    const int64_t turns = bw_ceil_div(tiles, bw_min64(bw_min64(plan.warps, most), tiles));
+    const int64_t warps = bw_ceil_div(tiles, turns);
     const int64_t resident = bw_max64(1, plan.resident_warps / (a_rows > tile_columns ? 2 : 1) / warps);
-    const int64_t most_bytes = facts->own->shared_bytes / resident - 1024;
-    const int64_t warp_bytes = at::stages * at::stage_bytes,
-                  sum_bytes = at::a_tiles * 32 * (int64_t)sizeof(typename at::kept_sums);
-    // As many turns of all multiprocessors as leave room for a block's sums.
-    const int64_t room = bw_min64(bw_max64(1, (most_bytes / warps - warp_bytes) / sum_bytes), most_row_tiles),
-                  slots = facts->units * resident;
-    const int64_t turns = bw_ceil_div(row_tiles, slots * room), blocks = bw_min64(row_tiles, slots * turns);
-    const int64_t bytes = warps * (warp_bytes + bw_ceil_div(row_tiles, blocks) * sum_bytes);
+    const int64_t blocks = bw_min64(row_tiles, facts->units * resident);
     shape.row_tiles = (int)(row_tiles / blocks);
     shape.more = (int)(row_tiles % blocks);
     return choose(gemm_fused_kernel<__half, Weights, __half, a_rows>, blocks * bw_ceil_div(shape.m, most_rows),
-                  (int)warps, (size_t)bytes, shape, adds, scales, out);
+                  (int)warps, (size_t)(warps * bytes), shape, adds, scales, out);
 }
 
 template <typename Weights, int a_rows, typename... Arguments>
