@@ -48,6 +48,8 @@ OPERATIONS = {
                 # Narrow weights eight at a time: tiles of 256; few, many and long rows of B.
                 *((2, 67, 768, 0), (4, 45, 256, 0), (6, 35, 8192, 1), (3, 8501, 256, 1)),
                 *((16, 61, 512, 1), (11, 8501, 256, 0), (29, 40, 1280, 1)),
+                # The same with a last tile of fewer.
+                *((2, 40, 2080, 1), (5, 33, 480, 0), (16, 17, 288, 0)),
             ]
         ],
         small={"M": 4, "N": 48, "K": 40},
