@@ -1,12 +1,12 @@
 // gemm with few rows of A and weights of 8 or 4 bits, unpacked in registers on their way to tensor cores: the time
 // is that of reading B once.
 //   - a block has a few tiles of 16 rows of B. Its warps share the tiles of 256 weights along K, and a warp goes
-//   through
-//     all rows with one of them: A's 256 columns stay in registers, in the order in which weights come. It copies its
-//     own of B asynchronously to shared memory, in chunks of 16 bytes as they lie, blocks of 18 or 34 bytes too;
-//   - instructions decide: a multiprocessor gets 20 bytes a clock, 40 weights of 4 bits. Weights become pairs of FP16,
-//     exactly, by little more than a mask for two, and go from registers to tensor cores (m16n8k16: 16 rows of B, 8
-//     columns, sums in FP32);
+//     through all rows with one of them: A's 256 columns stay in registers, in the order in which weights come. It
+//     copies its own of B asynchronously to shared memory, in chunks of 16 bytes as they lie, blocks of 18 or 34 bytes
+//     too. More under way than memory needs would only keep the next requests waiting;
+//   - instructions decide: an H200's multiprocessor gets 20 bytes a clock, 40 weights of 4 bits. Weights become pairs
+//     of FP16, exactly, by little more than a mask for two, and go from registers to tensor cores (m16n8k16: 16 rows
+//     of B, 8 columns, sums in FP32);
 //   - fewer rows of A than 8 leave columns over: there A's groups of 32 take turns, with zeros in the columns of the
 //     others, and a lane finds sums of several groups to give their scales. Zero points and mins take the sums of A's
 //     groups, worked out once for all rows of B.
@@ -259,11 +259,12 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
     const unsigned char *const bytes = b.bytes + share.first * shape.row_bytes;
     const auto row_of = [&](int i) { return (lane + 32 * i) / Weights::chunks; };
     const auto column_of = [&](int i) { return (lane + 32 * i) % Weights::chunks * 16; };
+    constexpr bool dense = Weights::pitch == Weights::chunks * 16;
     int from[copies], to[copies];
 #pragma unroll
     for (int i = 0; i < copies; i++) {
         from[i] = row_of(i) * shape.row_bytes + column_of(i);
-        to[i] = row_of(i) * Weights::pitch + column_of(i);
+        to[i] = dense ? (lane + 32 * i) * 16 : row_of(i) * Weights::pitch + column_of(i);
     }
     tile_walk to_copy = {warp, 0, 0}, to_load = {warp, 0, 0};
     const auto copy_next = [&](unsigned slot) {
@@ -441,7 +442,7 @@ bw_status choose(kernel function, int64_t blocks, int warps, size_t shared_bytes
 struct fused_plan {
     int warps, resident_warps;
 };
-constexpr fused_plan all_plans[] = {{8, 16}, {16, 16}, {4, 16}, {8, 8}, {4, 8}, {16, 32}, {4, 12}};
+constexpr fused_plan all_plans[] = {{16, 16}, {8, 8}, {8, 16}, {4, 16}};
 constexpr int plan_count = sizeof all_plans / sizeof *all_plans;
 
 template <typename Weights, int a_rows>
