@@ -348,6 +348,49 @@ def test_a_nan_in_q_or_k_reaches_the_rows_that_attend_it_and_no_other(kernel_dev
                     np.testing.assert_array_equal(np.isnan(out), hit, err_msg=f"{variant['name']} {name} {payload:#x}")
 
 
+# What makes a row of narrow weights a NaN: an operand, a place in its row in bytes, and bits.
+NARROW_NANS = {
+    "fp8_w8a16": ("B", 300, "ff"), "fp8_e5m2": ("B", 300, "fd"), "int8_w8a16": ("B_scale", 0, "0100c07f"),
+    "q8_0": ("B", 5 * 34, "007e"), "q4_0": ("B", 9 * 18, "01fc"), "q4_k": ("B", 144, "007e"),
+    "int4_g32": ("B_scale", 22, "007e"), "int4_g64": ("B_scale", 14, "ff7f"), "int4_g128": ("B_scale", 2, "007e"),
+    "mxfp4": ("B_scale", 11, "ff"), "nvfp4": ("B_scale", 17, "7f"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("m", [1, 3, 16])
+@pytest.mark.parametrize("precision", list(NARROW_NANS))
+def test_a_nan_in_a_or_in_narrow_weights_reaches_its_row_and_no_other(kernel_device, precision, m):
+    operand, place, nan = NARROW_NANS[precision]
+    n, k, row = 33, 512, 20
+    expected = np.zeros((m, n), dtype=bool)
+    for variant in kernel_device.variants("gemm", precision, {"M": m, "N": n, "K": k}):
+        if variant["refuses"]:
+            continue
+        with _core.Case(kernel_device, "gemm", precision, {"M": m, "N": n, "K": k}, variant=variant["name"]) as case:
+            result = next(operand for operand in case.operands if operand["name"] == "D")
+            given = {name: bytearray(bits) for name, bits in case.inputs().items()}
+            for name, at, bits in (
+                (operand, len(given[operand]) // n * row + place, bytes.fromhex(nan)),
+                ("A", ((m - 1) * k + 301) * 2, b"\x00\x7e"),
+            ):
+                planted = given[name].copy()
+                planted[at : at + len(bits)] = bits
+                expected[:] = False
+                expected[(m - 1) if name == "A" else slice(None), slice(None) if name == "A" else row] = True
+                out = decode(result, case.run({name: bytes(planted)})["D"])
+                np.testing.assert_array_equal(np.isnan(out), expected, err_msg=f"{variant['name']} {name}")
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("precision", "m"), [("int4_g32", 1), ("q8_0", 9)])
+def test_fused_with_more_rows_of_b_than_a_block_sums_at_once(precision, m):
+    with _core.Device("cuda") as device:
+        params = {"M": m, "N": device.facts()["units"] * 2 * 17 * 16 + 3, "K": 4096}
+        with _core.Case(device, "gemm", precision, params, variant="fused") as case:
+            result = case.verify(budget_s=0.2)
+    assert result["verified"], result["reason"]
+
+
 # A block's keys, several blocks' and a step's, however a kernel divides them. (batch, kv_len, heads of a K/V head,
 # head_dim)
 ENDLESS = [(1, 500, 4, 64), (9, 1024, 4, 64), (9, 2048, 4, 64), (1, 700, 4, 128), (1, 700, 12, 128), (1, 700, 4, 160)]

@@ -73,6 +73,8 @@ OPERATIONS = {
                 *((16, 61, 512, 1), (11, 8501, 256, 0), (29, 40, 1280, 1)),
                 # Activations of 8 bits: rows of 16, an addend, groups of 128 that end with a row and within.
                 *((5, 400, 304, 1), (150, 208, 272, 1), (12, 4304, 144, 0)),
+                # The same with a last tile of fewer.
+                *((2, 40, 2080, 1), (5, 33, 480, 0), (16, 17, 288, 0)),
             ]
         ],
         small={"M": 4, "N": 48, "K": 40},

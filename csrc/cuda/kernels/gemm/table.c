@@ -102,7 +102,7 @@ static const bw_variant rows[] = {
             .prediction = {.changes = "the baseline for narrow weights: a warp a row of B, unpacked one by one",
                            .at = "int4_g128 M=1 N=14336 K=4096"}),
     {.name = "fused",
-     .text = "narrow weights become FP16 in registers, for tensor cores (mma.sync), 16 rows of A at once",
+     .text = "narrow weights become FP16 in registers, for tensor cores (mma.sync), A stays there for many rows of B",
      .prediction = {.changes =
                         "weights unpacked eight at a time in registers, products on tensor cores, 16-byte copies",
                     .predicted = 5.0,

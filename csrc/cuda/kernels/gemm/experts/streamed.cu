@@ -31,18 +31,25 @@ constexpr int64_t ring_bytes = 14 * 1024, most_shared_bytes = 99 * 1024, residen
 struct half_weights : bw_weights {
     static constexpr bw_order order = BW_ORDER_RUN;
     static constexpr int chunks = 32, pitch = 576;
+    template <int>
     struct row {
         const unsigned char *from;
-        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane, int) {
             return {tile + lane * 16};
         }
         template <int group>
-        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
             const uint4 four = *(const uint4 *)(from + group * 64);
             out[0] = four.x, out[1] = four.y, out[2] = four.z, out[3] = four.w;
         }
     };
 };
+
+// Groups of a piece that share a factor, or all; a row of a piece, with all of its factors.
+template <typename Weights>
+constexpr int groups_of = Weights::per_factor == 0 ? bw_tile_groups : Weights::per_factor;
+template <typename Weights>
+using row_of = typename Weights::template row<bw_tile_groups / groups_of<Weights>>;
 
 struct streamed_shape {
     int64_t n;
@@ -88,58 +95,40 @@ BW_DEVICE uint4 read_activations(const unsigned char *row, int group, int in_qua
 // Of one tile of 16 rows of B with 8 of A: a lane's are of rows r and r + 8 of the former and of rows 2 c, 2 c + 1 of
 // the latter.
 struct piece_sums {
-    float total[4], part[2][4];   // of what shares a factor: the first two pairs of each group, the others
-    float scaled[2][4], mins[4];  // where there are mins: of the piece's groups
+    float total[4], part[2][4];  // of what shares a factor: the first two pairs of each group, those of `ratio`
 };
 
-// At the end of what shares a factor. `of_a`: the sum of A, in 2^-24 where there are mins.
+// At the end of what shares a factor. `of_a`: the sum of A.
 template <typename Weights, int group>
-BW_DEVICE void take_factor(typename Weights::row &first, typename Weights::row &second, const float (&of_a)[4],
-                           piece_sums &sums) {
-    const float factor[2] = {first.template factor<group>(), second.template factor<group>()};
-    if constexpr (Weights::has_mins) {
-        const float min_factor[2] = {first.template min_factor<group>(), second.template min_factor<group>()};
-        const float2 both[2] = {__half22float2(first.both), __half22float2(second.both)};
+BW_DEVICE void take_factor(const row_of<Weights> (&rows)[2], const float (&of_a)[4], piece_sums &sums) {
+    constexpr int index = group / Weights::per_factor;
+    // q4_k's groups are all of the first pairs' unit or all of the others', and then of one part.
+    constexpr float unit = Weights::has_mins && group % 2 == 1 ? Weights::ratio : 1.0f;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float part = sums.part[0][i] + sums.part[1][i];
-            sums.scaled[group % 2][i] = fmaf(part, factor[i / 2], group < 2 ? 0.0f : sums.scaled[group % 2][i]);
-            sums.mins[i] = fmaf(of_a[i], min_factor[i / 2], group < 1 ? 0.0f : sums.mins[i]);
-            if constexpr (group + 1 == bw_tile_groups) {
-                const float scaled = fmaf(sums.scaled[1][i], Weights::ratio, sums.scaled[0][i]);
-                sums.total[i] = fmaf(-sums.mins[i], both[i / 2].y, fmaf(scaled, both[i / 2].x, sums.total[i]));
-            }
-        }
-    } else {
-        float zero[2] = {};  // as weights are: 2^-24 of it
-        if constexpr (Weights::has_offset) {
-            zero[0] = __low2float(bw_half2(first.template zero<group>()));
-            zero[1] = __low2float(bw_half2(second.template zero<group>()));
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float part = fmaf(sums.part[1][i], Weights::ratio, sums.part[0][i]);
-            if constexpr (Weights::has_offset) part = fmaf(-zero[i / 2], of_a[i], part);
-            sums.total[i] = fmaf(part, factor[i / 2], sums.total[i]);
-        }
+    for (int i = 0; i < 4; i++) {
+        const row_of<Weights> &row = rows[i / 2];
+        float part = sums.part[0][i];
+        if constexpr (!Weights::has_mins) part = fmaf(sums.part[1][i], Weights::ratio, part);
+        if constexpr (Weights::has_offset) part = fmaf(-row.zero(index), of_a[i], part);
+        sums.total[i] = fmaf(part, unit * row.factor(index), sums.total[i]);
+        if constexpr (Weights::has_mins) sums.total[i] = fmaf(-row.min_factor(index), of_a[i], sums.total[i]);
     }
 }
 
 // A piece from its group `group` on. `a`: the lane's row of A.
 template <typename TA, typename Weights, int a_rows, int row_tiles, int group>
-BW_DEVICE void add_groups(const unsigned char *a, int in_quad, typename Weights::row (&rows)[row_tiles][2],
+BW_DEVICE void add_groups(const unsigned char *a, int in_quad, row_of<Weights> (&rows)[row_tiles][2],
                           piece_sums (&sums)[ring<Weights, a_rows, row_tiles>::a_tiles][row_tiles],
                           float (&of_a)[ring<Weights, a_rows, row_tiles>::a_tiles][4]) {
     using layout = ring<Weights, a_rows, row_tiles>;
-    constexpr int shared = Weights::per_factor, each = shared == 0 ? bw_tile_groups : shared;
+    constexpr int shared = Weights::per_factor, each = groups_of<Weights>;
     constexpr bool begins = shared != 0 && group % each == 0, ends = shared != 0 && (group + 1) % each == 0;
     uint4 act[layout::a_tiles];
 #pragma unroll
     for (int i = 0; i < layout::a_tiles; i++) {
         act[i] = read_activations<Weights::order>(a + i * a_tile_rows * layout::a_pitch, group, in_quad);
         if constexpr (Weights::has_mins || Weights::has_offset) {
-            constexpr uint32_t pair = Weights::has_mins ? 0x00010001u : 0x3c003c00u;
-            const uint32_t ones[4] = {pair, pair, pair, pair};
+            const uint32_t ones[4] = {Weights::one, Weights::one, Weights::one, Weights::one};
 #pragma unroll
             for (int j = 0; j < 4 && begins; j++) of_a[i][j] = 0.0f;
             bw_multiply(of_a[i], ones, act[i].x, act[i].y, TA());
@@ -157,8 +146,8 @@ BW_DEVICE void add_groups(const unsigned char *a, int in_quad, typename Weights:
 #pragma unroll
             for (int j = 0; j < 4 && begins; j++) sums[i][t].part[0][j] = sums[i][t].part[1][j] = 0.0f;
             bw_multiply(sums[i][t].part[0], one, act[i].x, act[i].y, TA());
-            bw_multiply(sums[i][t].part[1], two, act[i].z, act[i].w, TA());
-            if constexpr (ends) take_factor<Weights, group>(rows[t][0], rows[t][1], of_a[i], sums[i][t]);
+            bw_multiply(sums[i][t].part[!Weights::has_mins], two, act[i].z, act[i].w, TA());
+            if constexpr (ends) take_factor<Weights, group>(rows[t], of_a[i], sums[i][t]);
         }
     }
     if constexpr (group + 1 < bw_tile_groups)
@@ -264,14 +253,19 @@ struct piece_scales {
         zero_from = b.zero + piece * Weights::zero_bytes;
     }
 
+    template <int bytes, int unit>
+    BW_DEVICE bw_raw<bytes> load(const unsigned char *from, int piece) {
+        return bw_load_raw<bytes, unit>(from + piece * bytes, true, bytes);
+    }
+
     // And goes on by so many pieces.
     __device__ __forceinline__ void load(int pieces, int warps) {
         if constexpr (Weights::scale_bytes > 0) {
 #pragma unroll
             for (int i = 0; i < 2 * row_tiles; i++) {
                 const int piece = 8 * i * pieces;
-                scale[i / 2][i % 2] = bw_load_raw<Weights::scale_bytes>(scale_from + piece * Weights::scale_bytes);
-                zero[i / 2][i % 2] = bw_load_raw<Weights::zero_bytes>(zero_from + piece * Weights::zero_bytes);
+                scale[i / 2][i % 2] = load<Weights::scale_bytes, Weights::scale_unit>(scale_from, piece);
+                zero[i / 2][i % 2] = load<Weights::zero_bytes, 1>(zero_from, piece);
             }
             scale_from += warps * Weights::scale_bytes;
             zero_from += warps * Weights::zero_bytes;
@@ -362,12 +356,12 @@ __global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows, row_til
             bw_copy_wait<layout::stages - 1>();
             __syncwarp();
             const unsigned char *stage = stages + slot * layout::stage_bytes;
-            typename Weights::row b_rows[row_tiles][2];
+            row_of<Weights> b_rows[row_tiles][2];
 #pragma unroll
             for (int i = 0; i < 2 * row_tiles; i++) {
-                b_rows[i / 2][i % 2] =
-                    Weights::row::begin(stage + (quad + 8 * i) * Weights::pitch, scales.scale[i / 2][i % 2],
-                                        scales.zero[i / 2][i % 2], in_quad);
+                b_rows[i / 2][i % 2] = {row_of<Weights>::begin(stage + (quad + 8 * i) * Weights::pitch,
+                                                               scales.scale[i / 2][i % 2], scales.zero[i / 2][i % 2],
+                                                               in_quad, 0)};
             }
             if (step + warps >= pieces) {
                 next = found[place];
@@ -406,7 +400,8 @@ int64_t rows_of_fullest(const bw_dims *dims) {
 }
 
 // How a launch is shared out: more rows of B in a tile share what is done for A, fewer leave more tiles; fewer warps
-// have less to add up, more of them read a short tile at once. Which is best is timed.
+// have less to add up, more of them read a short tile at once. Which is best is timed, but for the height where
+// weights have 4 bits: there instructions decide, and the taller ones won wherever both were timed.
 struct streamed_plan {
     bool taller;  // tiles of twice as many rows of B
     int warps;
@@ -414,14 +409,15 @@ struct streamed_plan {
 constexpr int most_plans = 10;
 
 // The first is a guess for single launches.
-int list_plans(const bw_dims *dims, streamed_plan out[most_plans]) {
+int list_plans(const bw_dims *dims, const bw_precision *precision, streamed_plan out[most_plans]) {
+    const bool both = bw_dtype_bytes(precision->weight, bw_tile_weights) >= bw_tile_weights;
     const int pieces = (int)(dims->value[BW_MOE_K] / bw_tile_weights);
     int count = 0;
     out[count++] = {true, pieces < 4 ? pieces : 4};
     for (const bool taller : {true, false}) {
         for (const int warps : {1, 2, 3, 4, most_warps}) {
             const bool first = taller == out[0].taller && warps == out[0].warps;
-            if (warps <= pieces && !first) out[count++] = {taller, warps};
+            if (warps <= pieces && !first && (taller || both)) out[count++] = {taller, warps};
         }
     }
     return count;
@@ -456,8 +452,10 @@ bw_status choose_warps(const bw_dims *dims, const bw_precision *precision, const
 template <typename TA, typename Weights, int a_rows, int row_tiles>
 bw_status choose_tiles(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                        const streamed_plan &plan, bw_cuda_launch_spec *out) {
-    if (plan.taller) return choose_warps<TA, Weights, a_rows, 2 * row_tiles>(dims, precision, facts, plan.warps, out);
-    return choose_warps<TA, Weights, a_rows, row_tiles>(dims, precision, facts, plan.warps, out);
+    if constexpr (Weights::chunks >= 16) {
+        if (!plan.taller) return choose_warps<TA, Weights, a_rows, row_tiles>(dims, precision, facts, plan.warps, out);
+    }
+    return choose_warps<TA, Weights, a_rows, 2 * row_tiles>(dims, precision, facts, plan.warps, out);
 }
 
 template <typename TA, typename Weights>
@@ -483,7 +481,7 @@ bw_status choose_plan(const bw_dims *dims, const bw_precision *precision, const 
 bw_status first_plan(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                      bw_cuda_launch_spec *out) {
     streamed_plan plans[most_plans];
-    list_plans(dims, plans);
+    list_plans(dims, precision, plans);
     return choose_plan(dims, precision, facts, plans[0], out);
 }
 
@@ -528,7 +526,7 @@ bw_status bw_streamed_describe(bw_device *device, const bw_dims *dims, const bw_
 
 bw_status bw_streamed_prepare(const bw_launch *sets, int64_t set_count, void **state) {
     plan_search search = {sets, set_count, {}, {}};
-    const int count = list_plans(sets[0].dims, search.plans);
+    const int count = list_plans(sets[0].dims, sets[0].precision, search.plans);
     const bw_search_calls calls = {ready_plan, enqueue_plan, &search};
     int best = 0;
     uint64_t key = bw_plan_key_mix(BW_PLAN_KEY, sets[0].precision->id);

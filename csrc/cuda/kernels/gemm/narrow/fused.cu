@@ -1,13 +1,17 @@
 // gemm with few rows of A and weights of 8 or 4 bits, unpacked in registers on their way to tensor cores: the time
 // is that of reading B once.
-//   - a block has 16 or 32 rows of B, whose tiles of 256 weights its warps share; a warp copies its own asynchronously
-//     to shared memory, two of them under way, in chunks of 16 bytes as they lie, blocks of 18 or 34 bytes too;
-//   - instructions decide: a multiprocessor gets 13 bytes a clock, 26 weights of 4 bits. Weights become pairs of FP16,
-//     exactly, by little more than a mask for two, and go from registers to tensor cores (m16n8k16: 16 rows of B, 8 of
-//     A, sums in FP32). A group's sum then takes its scale: one for 32 weights or more;
-//   - A's columns of a tile come through L1, a tile ahead, and are put in the order that unpacking leaves.
-// Rows of another length than a multiple of 256 weights go element by element: the variant `scalar`, which is what the
-// formats' definitions say.
+//   - a block has a few tiles of 16 rows of B. Its warps share the tiles of 256 weights along K, and a warp goes
+//     through all rows with one of them: A's 256 columns stay in registers, in the order in which weights come. It
+//     copies its own of B asynchronously to shared memory, in chunks of 16 bytes as they lie, blocks of 18 or 34 bytes
+//     too. More under way than memory needs would only keep the next requests waiting;
+//   - instructions decide: an H200's multiprocessor gets 20 bytes a clock, 40 weights of 4 bits. Weights become pairs
+//     of FP16, exactly, by little more than a mask for two, and go from registers to tensor cores (m16n8k16: 16 rows
+//     of B, 8 columns, sums in FP32);
+//   - fewer rows of A than 8 leave columns over: there A's groups of 32 take turns, with zeros in the columns of the
+//     others, and a lane finds sums of several groups to give their scales. Zero points and mins take the sums of A's
+//     groups, worked out once for all rows of B.
+// Rows of B of another length than a multiple of 32 weights go element by element: the variant `scalar`, which is what
+// the formats' definitions say.
 #include <stdlib.h>
 
 #include "cuda/kernels/gemm/gemm.h"
@@ -19,21 +23,21 @@
 namespace {
 
 constexpr int most_rows = 16, most_elements = 1 << 25;  // of A in a block
-constexpr int a_tile_rows = 8;                          // of A, for one instruction of tensor cores
-constexpr int tile_rows = 16;                           // of B, for one instruction of tensor cores
-constexpr int most_warps = 8, scalar_warps = 4, scalar_rows = 8;
-constexpr int most_shared_bytes = 99 * 1024;  // of a block: what every device has
-constexpr int stages = 2;                     // of a warp's tiles: the one in use and the one under way
+constexpr int tile_columns = 8, tile_rows = 16;         // of tensor cores: of A and of B
+constexpr int batch_tiles = 8;                          // of rows of B, whose sums a block keeps
+constexpr int most_warps = 16, scalar_warps = 4, scalar_rows = 8;
 
 struct fused_shape {
     int m, k, row_bytes;
     int64_t n;
+    int row_tiles, more;  // of a block; so many of the first blocks have one more
 };
 
 // Of more than `most` rows of A a block takes so many; those that share rows of B are neighbors, so that all but one
 // find them in L2. Moves the addresses to the block's rows of A, and returns which rows of B it has.
 template <int most, typename TA, typename TD>
 BW_DEVICE int64_t take_rows(const TA *&a, const TD *&c, TD *&d, fused_shape &shape) {
+    if (shape.m <= most) return blockIdx.x;
     const int parts = (shape.m + most - 1) / most, part = (int)(blockIdx.x % (unsigned)parts) * most;
     a += (int64_t)part * shape.k;
     c = c ? c + part * shape.n : c;
@@ -42,257 +46,344 @@ BW_DEVICE int64_t take_rows(const TA *&a, const TD *&c, TD *&d, fused_shape &sha
     return blockIdx.x / (unsigned)parts;
 }
 
-// A tile's columns of A go to the warp's shared memory in the order in which weights come: lane c of four finds its 8
-// elements of a group as 16 bytes. Lane 4 g + c puts those of lane c in group g there. Rows lie at a distance that puts
-// what 8 lanes read at once in different banks.
-template <int a_rows>
-constexpr int activation_pitch = bw_tile_weights * 2 + (a_rows == 1 ? 0 : 64);
+// How a tile's groups of 32 and their factors lie in columns of tensor cores. A tile of A's rows is `columns` of them,
+// and `apart` factors have columns of their own; a tile of weights takes `turns` of these. Place p and turn t have the
+// factor p turns + t, so that a lane's factors are neighbors.
+template <typename Weights, int a_rows>
+struct fused_columns {
+    static constexpr int per_factor = Weights::per_factor == 0 ? bw_tile_groups : Weights::per_factor;
+    static constexpr int factors = bw_tile_groups / per_factor;
+    static constexpr int columns = a_rows < tile_columns ? a_rows : tile_columns, apart = tile_columns / columns;
+    static constexpr int turns = factors / apart, count = turns + (columns == 1);  // of factors: a lane has two columns
+    static constexpr int a_tiles = (a_rows + tile_columns - 1) / tile_columns, steps = apart * per_factor;
+    static_assert(turns >= 1, "as few rows of A as there are columns for factors");
+    static __device__ constexpr int group_at(int step) {
+        return (step % steps / per_factor * turns + step / steps) * per_factor + step % per_factor;
+    }
+    static constexpr int scale_bytes =
+        Weights::per_factor == 0 ? Weights::scale_bytes : Weights::scale_bytes * count / factors;
+    static constexpr int zero_bytes = Weights::zero_bytes == 0 ? 0 : (count + 1) / 2;
+    static constexpr bool has_sums = Weights::has_mins || Weights::has_offset;
+    // A warp's memory: tiles of weights, those in use and those under way, and its sums of a tile of rows.
+    static constexpr int stages = Weights::chunks < 12 ? 3 : 2, stage_bytes = tile_rows * Weights::pitch;
+    static constexpr int kept = columns == 1 ? 2 : 4;
+    struct alignas(kept * sizeof(float)) kept_sums {
+        float of[kept];
+    };
+};
 
+// A's 8 elements of a group that are the lane's, and in the order in which weights come: B's fragments of two products.
 template <bw_order order, typename TA>
-BW_DEVICE uint4 load_activations(const TA *a, int lane) {
-    if constexpr (order == BW_ORDER_RUN_NIBBLES) return bw_load_cached(a + lane * 8);
-    const TA *from = a + lane / 4 * bw_group_weights + lane % 4 * 4;
-    const uint2 low = __ldg((const uint2 *)from), high = __ldg((const uint2 *)(from + bw_group_weights / 2));
+BW_DEVICE uint4 load_activations(const TA *a, int in_quad) {
+    if constexpr (order == BW_ORDER_RUN_NIBBLES) return bw_load_cached(a + in_quad * 8);
+    const uint2 low = __ldg((const uint2 *)(a + in_quad * 4));
+    const uint2 high = __ldg((const uint2 *)(a + bw_group_weights / 2 + in_quad * 4));
     return make_uint4(low.x, low.y, high.x, high.y);
 }
 
-// Of one of the warp's tiles of 16 rows of B: a lane's are of rows r and r + 8 of it and of rows 2 c, 2 c + 1 of A.
+// What stays as a warp goes through rows of B: a tile of A's columns, zeros where the lane's column is another
+// factor's, and where zero points or mins want them its groups' sums.
+template <typename TA, typename Weights, int a_rows>
+struct activations {
+    using at = fused_columns<Weights, a_rows>;
+    static constexpr int own = bw_tile_groups / at::apart;  // groups, of the lane's column
+    uint4 part[at::a_tiles][bw_tile_groups];                // in the order of steps
+    float sum[at::a_tiles][at::has_sums ? at::turns : 1][2];
+
+    __device__ __forceinline__ void load(const TA *a, const fused_shape &shape, int tile, int lane) {
+#pragma unroll
+        for (int i = 0; i < at::a_tiles; i++) {
+            const int row = i * tile_columns + lane / 4 % at::columns, place = lane / 4 / at::columns;
+            const TA *from = a + (int64_t)row * shape.k + tile * bw_tile_weights;
+            const int left = row < shape.m ? shape.k - tile * bw_tile_weights : 0;
+#pragma unroll
+            for (int j = 0; j < own; j++) {
+                const int column = (place * own + j) * bw_group_weights;
+                part[i][j] = make_uint4(0, 0, 0, 0);
+                if (column < left) part[i][j] = load_activations<Weights::order>(from + column, lane % 4);
+            }
+        }
+    }
+
+    // Not before what else is under way: it waits for what was loaded.
+    __device__ __forceinline__ void arrange(int lane) {
+        const int place = lane / 4 / at::columns;
+#pragma unroll
+        for (int i = 0; i < at::a_tiles; i++) {
+            uint4 loaded[own];
+#pragma unroll
+            for (int j = 0; j < own; j++) loaded[j] = order_activations<Weights::order>(part[i][j]);
+#pragma unroll
+            for (int step = 0; step < bw_tile_groups; step++) {
+                const bool is_own = step % at::steps / at::per_factor == place;
+                const uint4 mine = loaded[at::group_at(step) % own];
+                part[i][step] = make_uint4(bw_forget(is_own ? mine.x : 0), bw_forget(is_own ? mine.y : 0),
+                                           bw_forget(is_own ? mine.z : 0), bw_forget(is_own ? mine.w : 0));
+            }
+            if constexpr (at::has_sums) {
+#pragma unroll
+                for (int turn = 0; turn < at::turns; turn++) {
+                    float total[4] = {};
+                    const uint32_t one[4] = {Weights::one, Weights::one, Weights::one, Weights::one};
+#pragma unroll
+                    for (int j = turn * at::per_factor; j < (turn + 1) * at::per_factor; j++) {
+                        bw_multiply(total, one, loaded[j].x, loaded[j].y, TA());
+                        bw_multiply(total, one, loaded[j].z, loaded[j].w, TA());
+                    }
+                    sum[i][turn][0] = total[0];
+                    sum[i][turn][1] = total[1];
+                }
+            }
+        }
+    }
+};
+
+// Of a tile of 16 rows of B: a lane's are of rows r and r + 8 of it and of columns 2 c, 2 c + 1.
 struct fused_sums {
-    float total[4], part[2][4];   // of parts two: those of `ratio` have one of their own, and none waits for the other
-    float scaled[2][4], mins[4];  // where there are mins: of the tile's groups
+    float total[4], part[2][4];  // of parts two: those of `ratio` have one of their own, and none waits for the other
 };
 
-// Adds a group of 32 weights, unpacked into `one` and `two`, to `part`, and at the end of what shares a factor that to
-// `total`.
-template <typename TA, typename Weights, bool single, int group>
-BW_DEVICE void add_group(const uint4 &act, const float (&ones)[4], const uint32_t (&one)[4], const uint32_t (&two)[4],
-                         typename Weights::row &first, typename Weights::row &second, fused_sums &sums) {
-    constexpr int step = single ? 2 : 1, shared = Weights::per_factor;
-    if constexpr (Weights::has_mins) {
-        float part[4] = {};
-        bw_multiply(part, one, act.x, act.y, TA());
-        bw_multiply(part, two, act.z, act.w, TA());
-        const float factor[2] = {first.template factor<group>(), second.template factor<group>()};
-        const float min_factor[2] = {first.template min_factor<group>(), second.template min_factor<group>()};
+// Adds a turn's sums to `total`.
+template <typename Weights, int a_rows, int turn, typename Row>
+BW_DEVICE void add_turn(const float (&a_sum)[2], const Row (&rows)[2], fused_sums &sums) {
+    using at = fused_columns<Weights, a_rows>;
 #pragma unroll
-        for (int i = 0; i < 4; i += step) {
-            sums.scaled[group % 2][i] = fmaf(part[i], factor[i / 2], group < 2 ? 0.0f : sums.scaled[group % 2][i]);
-            sums.mins[i] = fmaf(ones[i], min_factor[i / 2], group < 1 ? 0.0f : sums.mins[i]);
-        }
-        if constexpr (group + 1 == bw_tile_groups) {
-#pragma unroll
-            for (int i = 0; i < 4; i += step) {
-                const float2 both = __half22float2(i < 2 ? first.both : second.both);
-                const float scaled = fmaf(sums.scaled[1][i], Weights::ratio, sums.scaled[0][i]);
-                sums.total[i] = fmaf(-sums.mins[i], both.y, fmaf(scaled, both.x, sums.total[i]));
-            }
-        }
-    } else {
-        constexpr bool begins = shared != 0 && group % (shared + (shared == 0)) == 0;
-        constexpr int other = shared != 1 || Weights::has_offset;
-        if constexpr (begins) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) sums.part[0][i] = sums.part[1][i] = 0.0f;
-        }
-        bw_multiply(sums.part[0], one, act.x, act.y, TA());
-        bw_multiply(sums.part[other], two, act.z, act.w, TA());
-        if constexpr (Weights::has_offset) {
-            const uint32_t of_first = first.template zero<group>(), of_second = second.template zero<group>();
-            constexpr uint32_t minus = 0x80008000u;
-            const uint32_t less[2] = {of_first | minus, of_second | minus};
-            const uint32_t upper[2] = {of_first << 4 | minus, of_second << 4 | minus};
-            bw_multiply(sums.part[0], {less[0], less[1], less[0], less[1]}, act.x, act.y, TA());
-            bw_multiply(sums.part[1], {upper[0], upper[1], upper[0], upper[1]}, act.z, act.w, TA());
-        }
-        if constexpr (shared != 0 && (group + 1) % (shared + (shared == 0)) == 0) {
-            const float factor[2] = {first.template factor<group>(), second.template factor<group>()};
-#pragma unroll
-            for (int i = 0; i < 4; i += step) {
-                const float part = other ? fmaf(sums.part[1][i], Weights::ratio, sums.part[0][i]) : sums.part[0][i];
-                sums.total[i] = fmaf(part, factor[i / 2], sums.total[i]);
-            }
+    for (int i = 0; i < 4; i++) {
+        const Row &row = rows[i / 2];
+        float part = fmaf(sums.part[1][i], Weights::ratio, sums.part[0][i]);
+        if constexpr (Weights::per_factor == 0) {
+            sums.total[i] = part;
+        } else {
+            const int index = turn + (at::columns == 1 ? i % 2 : 0);
+            if constexpr (Weights::has_offset) part = fmaf(-row.zero(index), a_sum[i % 2], part);
+            sums.total[i] = fmaf(part, row.factor(index), sums.total[i]);
+            if constexpr (Weights::has_mins) sums.total[i] = fmaf(-row.min_factor(index), a_sum[i % 2], sums.total[i]);
         }
     }
 }
 
-// `a`: the lane's 16 bytes of the first group, in its row of each tile of A.
-template <typename TA, typename Weights, int a_rows, int a_tiles, int row_tiles, int group>
-BW_DEVICE void add_groups(const unsigned char *a, typename Weights::row (&rows)[row_tiles][2],
-                          fused_sums (&sums)[a_tiles][row_tiles]) {
-    uint4 act[a_tiles];
-    float ones[a_tiles][4] = {};
+template <typename TA, typename Weights, int a_rows, int step, typename Row>
+BW_DEVICE void add_steps(const activations<TA, Weights, a_rows> &a, Row (&rows)[2],
+                         fused_sums (&sums)[fused_columns<Weights, a_rows>::a_tiles]) {
+    using at = fused_columns<Weights, a_rows>;
+    constexpr int group = at::group_at(step), turn = step / at::steps;
+    uint32_t low[4], high[4];
+    rows[0].template unpack<group>(low);
+    rows[1].template unpack<group>(high);
+    const uint32_t one[4] = {low[0], high[0], low[1], high[1]}, two[4] = {low[2], high[2], low[3], high[3]};
 #pragma unroll
-    for (int i = 0; i < a_tiles; i++) {
-        act[i] = *(const uint4 *)(a + i * a_tile_rows * activation_pitch<a_rows> + group * bw_group_weights * 2);
-        if constexpr (Weights::has_mins) {
-            const uint32_t one[4] = {0x00010001u, 0x00010001u, 0x00010001u, 0x00010001u};  // 2^-24, as nibbles are
-            bw_multiply(ones[i], one, act[i].x, act[i].y, TA());
-            bw_multiply(ones[i], one, act[i].z, act[i].w, TA());
+    for (int i = 0; i < at::a_tiles; i++) {
+        if constexpr (step % at::steps == 0) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) sums[i].part[0][j] = sums[i].part[1][j] = 0.0f;
         }
+        // q4_k's groups are all of the first pairs' unit or all of the others'.
+        constexpr bool upper = Weights::has_mins && group % 2 == 1;
+        bw_multiply(sums[i].part[upper], one, a.part[i][step].x, a.part[i][step].y, TA());
+        bw_multiply(sums[i].part[upper || !Weights::has_mins], two, a.part[i][step].z, a.part[i][step].w, TA());
+        if constexpr ((step + 1) % at::steps == 0)
+            add_turn<Weights, a_rows, turn>(a.sum[i][at::has_sums ? turn : 0], rows, sums[i]);
     }
-#pragma unroll
-    for (int t = 0; t < row_tiles; t++) {
-        uint32_t low[4], high[4];
-        rows[t][0].template unpack<group>(low);
-        rows[t][1].template unpack<group>(high);
-        const uint32_t one[4] = {low[0], high[0], low[1], high[1]}, two[4] = {low[2], high[2], low[3], high[3]};
-#pragma unroll
-        for (int i = 0; i < a_tiles; i++) {
-            add_group<TA, Weights, a_rows == 1, group>(act[i], ones[i], one, two, rows[t][0], rows[t][1], sums[i][t]);
-        }
-    }
-    if constexpr (group + 1 < bw_tile_groups) {
-        add_groups<TA, Weights, a_rows, a_tiles, row_tiles, group + 1>(a, rows, sums);
-    }
+    if constexpr (step + 1 < bw_tile_groups) add_steps<TA, Weights, a_rows, step + 1>(a, rows, sums);
 }
 
-template <typename Weights, int a_rows, int row_tiles>
-struct warp_memory {
-    static constexpr int bytes = stages * row_tiles * tile_rows * Weights::pitch + a_rows * activation_pitch<a_rows>;
+// A NaN among a row's weights makes all of its sums one.
+template <typename Row, int a_tiles>
+BW_DEVICE void add_nan(const Row (&rows)[2], fused_sums (&sums)[a_tiles]) {
+    constexpr uint32_t nan = 0x7e007e00u, one = 0x3c003c00u;
+    const uint32_t found[4] = {rows[0].nan & bw_nan_bits ? nan : 0, rows[1].nan & bw_nan_bits ? nan : 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < a_tiles; i++) bw_multiply(sums[i].total, found, one, one, __half());
+}
+
+// The block's tiles of rows of B, as even as can be. The last ends with B, and may have rows of the one before it too.
+struct row_share {
+    int64_t first;  // row; the others count from it
+    int count, last;
+    __device__ __forceinline__ row_share(const fused_shape &shape, int64_t block) {
+        first = (block * shape.row_tiles + min(block, (int64_t)shape.more)) * tile_rows;
+        count = shape.row_tiles + (block < shape.more);
+        last = (int)min(shape.n - tile_rows - first, (int64_t)count * tile_rows);
+    }
+    __device__ __forceinline__ int row(int tile) const {
+        return min(tile * tile_rows, last);
+    }
 };
 
-// `a_rows`: at least as many as A has. A block takes `row_tiles` times 16 rows of B.
-template <typename TA, typename Weights, typename TD, int a_rows, int row_tiles>
-__global__ void __launch_bounds__(most_warps * 32)
+// So many bytes, which the block will want, to L2.
+BW_DEVICE void prefetch(const unsigned char *from, int bytes) {
+    for (int at = (int)threadIdx.x * 128; at < bytes; at += (int)blockDim.x * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
+}
+
+// A warp's next tile of the block's: a batch's tiles of rows, these so many tiles further along K, then another batch.
+struct tile_walk {
+    int tile, rows, batch;
+    __device__ __forceinline__ void go(int count, int tiles, int warp, int warps) {
+        if (++rows < min(batch + batch_tiles, count)) return;
+        tile += warps;
+        if (tile >= tiles) {
+            tile = warp;
+            batch += batch_tiles;
+        }
+        rows = batch;
+    }
+};
+
+// `a_rows`: at least as many as A has, and as many as leave no column empty.
+template <typename TA, typename Weights, typename TD, int a_rows>
+__global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most_warps * 32)
     gemm_fused_kernel(const TA *a, bw_weights_stored b, const TD *c, TD *d, fused_shape shape) {
-    constexpr int block_rows = row_tiles * tile_rows, chunks = block_rows * Weights::chunks;
-    constexpr int copies = (chunks + 31) / 32, tile_bytes = Weights::chunks * 16, a_pitch = activation_pitch<a_rows>;
-    constexpr int stage_bytes = block_rows * Weights::pitch, a_tiles = (a_rows + a_tile_rows - 1) / a_tile_rows;
-    constexpr int sum_rows = a_tiles * a_tile_rows;
+    using at = fused_columns<Weights, a_rows>;
+    constexpr int chunks = tile_rows * Weights::chunks, copies = (chunks + 31) / 32, stages = at::stages;
+    constexpr int tile_bytes = Weights::chunks * 16;
+    constexpr bool whole_rows = Weights::chunks % 8 != 0;  // blocks lie at multiples of 16 bytes in these alone
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int quad = lane / 4, in_quad = lane % 4, tiles = shape.k / bw_tile_weights;
-    const int64_t row0 = take_rows<most_rows>(a, c, d, shape) * block_rows;
-    const int last = (int)min(shape.n - row0, (int64_t)block_rows) - 1;  // rows behind it: that one again
-    unsigned char *own = bw_dynamic_shared() + warp * warp_memory<Weights, a_rows, row_tiles>::bytes;
-    unsigned char *own_a = own + stages * stage_bytes;
+    const int quad = lane / 4, in_quad = lane % 4;
+    const int tiles = (shape.k + bw_tile_weights - 1) / bw_tile_weights;
+    const bool whole = whole_rows || shape.k % bw_tile_weights == 0;
+    const row_share share(shape, take_rows<most_rows>(a, c, d, shape));
+    unsigned char *own = bw_dynamic_shared() + warp * stages * at::stage_bytes;
+    using kept_sums = typename at::kept_sums;
+    kept_sums *all_sums = (kept_sums *)(bw_dynamic_shared() + warps * stages * at::stage_bytes);
 
-    // One address goes on from tile to tile; the lane's distances from it stay.
-    const unsigned char *begin = b.bytes + row0 * shape.row_bytes + warp * tile_bytes;
+    const unsigned char *const bytes = b.bytes + share.first * shape.row_bytes;
+    const auto row_of = [&](int i) { return (lane + 32 * i) / Weights::chunks; };
+    const auto column_of = [&](int i) { return (lane + 32 * i) % Weights::chunks * 16; };
+    constexpr bool dense = Weights::pitch == Weights::chunks * 16;
     int from[copies], to[copies];
 #pragma unroll
     for (int i = 0; i < copies; i++) {
-        const unsigned chunk = (unsigned)lane + 32 * i, row = chunk / Weights::chunks;
-        const unsigned column = chunk % Weights::chunks * 16;
-        from[i] = min((int)row, last) * shape.row_bytes + (int)column;
-        to[i] = Weights::pitch == Weights::chunks * 16 ? (int)chunk * 16 : (int)(row * Weights::pitch + column);
+        from[i] = row_of(i) * shape.row_bytes + column_of(i);
+        to[i] = dense ? (lane + 32 * i) * 16 : row_of(i) * Weights::pitch + column_of(i);
     }
-    int to_copy = tiles - warp;
-    const auto copy_next = [&](int slot) {
-        if (to_copy > 0) {
-            unsigned char *stage = own + slot * stage_bytes;
+    tile_walk to_copy = {warp, 0, 0}, to_load = {warp, 0, 0};
+    const auto copy_next = [&](unsigned slot) {
+        if (to_copy.rows < share.count) {
+            const int column = to_copy.tile * tile_bytes;
+            const unsigned char *begin = bytes + (int64_t)share.row(to_copy.rows) * shape.row_bytes + column;
+            unsigned char *stage = own + slot * at::stage_bytes;
 #pragma unroll
             for (int i = 0; i < copies; i++) {
+                const bool there = whole_rows || column_of(i) < shape.row_bytes - column;
                 if (chunks % 32 == 0 || i + 1 < copies || lane < chunks % 32)
-                    bw_copy_async(stage + to[i], begin + from[i], true);
+                    bw_copy_async(stage + to[i], begin + from[i], there);
             }
-            begin += warps * tile_bytes;
+            to_copy.go(share.count, tiles, warp, warps);
         }
-        to_copy -= warps;
         bw_copy_commit();
     };
 
-    // A and each row's scales and zero points of the next tile are under way while this one's are in use.
-    const TA *a_from = a + warp * bw_tile_weights;
-    uint4 next_a[a_rows];
-    const unsigned char *scales = b.scale + (row0 * tiles + warp) * Weights::scale_bytes;
-    const unsigned char *zeros = b.zero + (row0 * tiles + warp) * Weights::zero_bytes;
-    bw_raw<Weights::scale_bytes> next_scale[row_tiles][2] = {};
-    bw_raw<Weights::zero_bytes> next_zero[row_tiles][2] = {};
-    int row_tile[2 * row_tiles];
-#pragma unroll
-    for (int i = 0; i < 2 * row_tiles; i++) row_tile[i] = min(quad + 8 * i, last) * tiles;
+    // Each row's scales and zero points of the next tile are under way while this one's are in use.
+    const int first = (at::columns == 1 ? in_quad * 2 : in_quad * 2 / at::columns) * at::turns;
+    const int factors = (shape.k + at::per_factor * bw_group_weights - 1) / (at::per_factor * bw_group_weights);
+    const int row_scales = Weights::per_factor == 0 ? (shape.k * Weights::scale_bytes + 255) / 256
+                                                    : factors * (Weights::scale_bytes / at::factors);
+    const int first_scale = Weights::per_factor == 0 ? 0 : first * (Weights::scale_bytes / at::factors);
+    const int row_zeros = (factors + 1) / 2, first_zero = first / 2;
+    const unsigned char *const scales = b.scale + share.first * row_scales;
+    const unsigned char *const zeros = b.zero + share.first * row_zeros;
+    bw_raw<at::scale_bytes> next_scale[2] = {};
+    bw_raw<at::zero_bytes> next_zero[2] = {};
     const auto load_next = [&] {
-#pragma unroll
-        for (int i = 0; i < 2 * row_tiles; i++) {
-            next_scale[i / 2][i % 2] =
-                bw_load_raw<Weights::scale_bytes>(scales + (uint32_t)(row_tile[i] * Weights::scale_bytes));
-            next_zero[i / 2][i % 2] =
-                bw_load_raw<Weights::zero_bytes>(zeros + (uint32_t)(row_tile[i] * Weights::zero_bytes));
-        }
-#pragma unroll
-        for (int i = 0; i < a_rows; i++) {
-            const int64_t row = i == 0 ? 0 : (int64_t)min(i, shape.m - 1) * shape.k;
-            next_a[i] = load_activations<Weights::order>(a_from + row, lane);
-        }
-        a_from += warps * bw_tile_weights;
-        scales += warps * Weights::scale_bytes;
-        zeros += warps * Weights::zero_bytes;
-    };
-
-#pragma unroll
-    for (int s = 0; s + 1 < stages; s++) copy_next(s);
-    if (warp < tiles) load_next();
-    float last_factor = Weights::unit;  // of the row whose sums this thread adds up at the end
-    if constexpr (Weights::last == BW_LAST_ROW)
-        last_factor *= __ldg((const float *)b.scale + row0 + min((int)threadIdx.x % block_rows, last));
-    if constexpr (Weights::last == BW_LAST_WHOLE) last_factor *= __ldg(b.whole_scale);
-    fused_sums sums[a_tiles][row_tiles] = {};
-    uint32_t nan[row_tiles][2] = {};
-    int slot = 0;
-#pragma unroll 1
-    for (int tile = warp; tile < tiles; tile += warps) {
-        copy_next(slot == 0 ? stages - 1 : slot - 1);
-#pragma unroll
-        for (int i = 0; i < a_rows; i++)
-            *(uint4 *)(own_a + i * a_pitch + lane * 16) = order_activations<Weights::order>(next_a[i]);
-        bw_copy_wait<stages - 1>();
-        __syncwarp();
-        const unsigned char *stage = own + slot * stage_bytes + quad * Weights::pitch;
-        typename Weights::row rows[row_tiles][2];
-#pragma unroll
-        for (int i = 0; i < 2 * row_tiles; i++) {
-            rows[i / 2][i % 2] = Weights::row::begin(stage + 8 * i * Weights::pitch, next_scale[i / 2][i % 2],
-                                                     next_zero[i / 2][i % 2], in_quad);
-        }
-        if (tile + warps < tiles) load_next();
-        add_groups<TA, Weights, a_rows, a_tiles, row_tiles, 0>(own_a + min(quad, a_rows - 1) * a_pitch + in_quad * 16,
-                                                               rows, sums);
-        if constexpr (Weights::has_nan) {
-#pragma unroll
-            for (int i = 0; i < 2 * row_tiles; i++) nan[i / 2][i % 2] |= rows[i / 2][i % 2].nan;
-        }
-        __syncwarp();
-        slot = slot + 1 == stages ? 0 : slot + 1;
-    }
-
-    bw_copy_wait<0>();
-    __syncthreads();  // the tiles' memory is free
-    float *shared = (float *)bw_dynamic_shared();
-#pragma unroll
-    for (int t = 0; t < row_tiles; t++) {
-        bool is_nan[2] = {};
-        if constexpr (Weights::has_nan) {
+        if (to_load.rows < share.count) {
+            const int scale = to_load.tile * Weights::scale_bytes + first_scale;
+            const int zero = to_load.tile * Weights::zero_bytes + first_zero;
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                uint32_t found = nan[t][i];
-                found |= __shfl_xor_sync(bw_all_lanes, found, 1);
-                found |= __shfl_xor_sync(bw_all_lanes, found, 2);
-                is_nan[i] = (found & bw_nan_bits) != 0;
+                const int row = share.row(to_load.rows) + quad + 8 * i;
+                next_scale[i] = bw_load_raw<at::scale_bytes, Weights::scale_unit>(scales + row * row_scales + scale,
+                                                                                  whole, row_scales - scale);
+                next_zero[i] = bw_load_raw<at::zero_bytes, 1>(zeros + row * row_zeros + zero, whole, row_zeros - zero);
             }
+            to_load.go(share.count, tiles, warp, warps);
         }
-#pragma unroll
-        for (int at = 0; at < a_tiles; at++) {
-            fused_sums &own_sums = sums[at][t];
-            const int a_row = warp * sum_rows + at * a_tile_rows + in_quad * 2;
-            float *mine = shared + a_row * block_rows + t * tile_rows + quad;
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float total = own_sums.total[i];
-                if constexpr (Weights::per_factor == 0) total = own_sums.part[0][i] + own_sums.part[1][i];
-                mine[i % 2 * block_rows + i / 2 * 8] = is_nan[i / 2] ? __uint_as_float(0x7fffffffu) : total;
-            }
-        }
-    }
-    __syncthreads();
+    };
+
+    const auto prefetch_batch = [&](int batch) {
+        const int64_t row = share.first + batch * tile_rows, end = min(share.first + share.count * tile_rows, shape.n);
+        const int rows = (int)max((int64_t)0, min((int64_t)batch_tiles * tile_rows, end - row));
+        if (Weights::scale_bytes > 0) prefetch(b.scale + row * row_scales, rows * row_scales);
+        if (Weights::zero_bytes > 0) prefetch(b.zero + row * row_zeros, rows * row_zeros);
+    };
+
+    // In this order: what all warps wait for is not to queue behind weights.
+    prefetch_batch(0);
+    load_next();
+    unsigned slot = 0;
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < shape.m * block_rows; i += (int)blockDim.x) {
-        const int64_t row = row0 + i % block_rows, at = i / block_rows * shape.n + row;
-        if (row >= shape.n) continue;
-        float sum = 0.0f;
+    for (int batch = 0; batch < share.count; batch += batch_tiles) {
+        const int end = min(batch + batch_tiles, share.count);
+        if (batch > 0) __syncthreads();  // the sums' memory is free
+        prefetch_batch(batch + batch_tiles);
+#pragma unroll 1
+        for (int tile = warp; tile < tiles; tile += warps) {
+            activations<TA, Weights, a_rows> act;
+            act.load(a, shape, tile, lane);
+            if (batch == 0 && tile == warp) {
+#pragma unroll
+                for (int s = 0; s + 1 < stages; s++) copy_next(s);
+            }
+            act.arrange(lane);
+#pragma unroll 1
+            for (int t = batch; t < end; t++) {
+                copy_next((slot + stages - 1) % stages);
+                bw_copy_wait<stages - 1>();
+                __syncwarp();
+                const unsigned char *stage = own + slot * at::stage_bytes + quad * Weights::pitch;
+                using row = typename Weights::template row<at::count>;
+                row rows[2];
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    rows[i] = {row::begin(stage + 8 * i * Weights::pitch, next_scale[i], next_zero[i], in_quad, first)};
+                load_next();
+                fused_sums sums[at::a_tiles] = {};
+                add_steps<TA, Weights, a_rows, 0>(act, rows, sums);
+                if constexpr (Weights::has_nan) add_nan(rows, sums);
+                kept_sums *mine = all_sums + ((t - batch) * warps + warp) * at::a_tiles * 32 + lane;
+#pragma unroll
+                for (int i = 0; i < at::a_tiles; i++) {
+                    const float *total = sums[i].total;
+                    kept_sums out = tile == warp ? kept_sums{} : mine[i * 32];
+#pragma unroll
+                    for (int j = 0; j < at::kept; j++)
+                        out.of[j] += at::kept == 2 ? total[2 * j] + total[2 * j + 1] : total[j];
+                    mine[i * 32] = out;
+                }
+                __syncwarp();
+                slot = (slot + 1) % stages;
+            }
+        }
+
+        __syncthreads();
+#pragma unroll 1
+        for (int t = batch + warp; t < end; t += warps) {
+            const int64_t row0 = share.first + share.row(t);
+#pragma unroll
+            for (int i = 0; i < at::a_tiles; i++) {
+                float total[at::kept] = {};
 #pragma unroll 4
-        for (int other = 0; other < warps; other++) sum += shared[other * block_rows * sum_rows + i];
-        sum *= last_factor;
-        bw_from_float(sum + (c ? bw_to_float(c[at]) : 0.0f), &d[at]);
+                for (int other = 0; other < warps; other++) {
+                    const kept_sums one = all_sums[(((t - batch) * warps + other) * at::a_tiles + i) * 32 + lane];
+#pragma unroll
+                    for (int j = 0; j < at::kept; j++) total[j] += one.of[j];
+                }
+#pragma unroll
+                for (int j = 0; j < at::kept; j++) {
+                    if (at::columns <= 2) total[j] += __shfl_xor_sync(bw_all_lanes, total[j], 1);
+                    if (at::columns <= 4) total[j] += __shfl_xor_sync(bw_all_lanes, total[j], 2);
+                    const int pair = at::kept / 2;  // of columns
+                    const int64_t row = row0 + quad + j / pair * 8;
+                    const int a_row = i * tile_columns + in_quad * 2 + j % pair;
+                    if (a_row >= min(shape.m, i * tile_columns + at::columns)) continue;
+                    float sum = total[j] * Weights::unit;
+                    if constexpr (Weights::last == BW_LAST_ROW) sum *= __ldg((const float *)b.scale + row);
+                    if constexpr (Weights::last == BW_LAST_WHOLE) sum *= __ldg(b.whole_scale);
+                    const int64_t out = a_row * shape.n + row;
+                    bw_from_float(sum + (c ? bw_to_float(c[out]) : 0.0f), &d[out]);
+                }
+            }
+        }
     }
 }
 
@@ -322,67 +413,56 @@ __global__ void __launch_bounds__(scalar_warps * 32)
 
 using kernel = void (*)(const __half *, bw_weights_stored, const __half *, __half *, fused_shape);
 
-// A block has `rows` of B and `most` of A.
-bw_status choose(kernel function, int64_t rows, int64_t most, int warps, size_t shared_bytes, const fused_shape &shape,
-                 bool adds, const bw_scaling *scales, bw_cuda_launch_spec *out) {
-    bw_cuda_kernel *chosen =
-        bw_choose(out, function, dim3((unsigned)(bw_ceil_div(shape.n, rows) * bw_ceil_div(shape.m, most))),
-                  dim3((unsigned)warps * 32), shared_bytes, bw_from_operand(BW_GEMM_A), bw_weights_stored{},
-                  bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
+bw_status choose(kernel function, int64_t blocks, int warps, size_t shared_bytes, const fused_shape &shape, bool adds,
+                 const bw_scaling *scales, bw_cuda_launch_spec *out) {
+    bw_cuda_kernel *chosen = bw_choose(out, function, dim3((unsigned)blocks), dim3((unsigned)warps * 32), shared_bytes,
+                                       bw_from_operand(BW_GEMM_A), bw_weights_stored{},
+                                       bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
     place_weights(chosen, 1, scales);
     return BW_OK;
 }
 
-template <typename Weights, int a_rows, int row_tiles>
-bw_status choose_warps(int warps, const fused_shape &shape, bool adds, const bw_scaling *scales,
-                       bw_cuda_launch_spec *out) {
-    constexpr int bytes = warp_memory<Weights, a_rows, row_tiles>::bytes;
-    warps = (int)bw_min64(bw_min64(warps, shape.k / bw_tile_weights), most_shared_bytes / bytes);
-    return choose(gemm_fused_kernel<__half, Weights, __half, a_rows, row_tiles>, row_tiles * tile_rows, most_rows,
-                  warps, (size_t)warps * bytes, shape, adds, scales, out);
-}
-
-// How a launch is shared out: fewer warps have less to begin and to add up, and more of a row's bytes are read at once
-// by more of them; blocks of 32 rows of B read A half as often. Which is best depends on the device: `prepare` times
-// them.
+// How a launch is shared out: warps of a block, and of a multiprocessor. Which is best depends on shape and device:
+// `prepare` times them. The first is a guess for single launches.
 struct fused_plan {
-    int row_tiles, warps;
+    int warps, resident_warps;
 };
-constexpr int most_plans = 7;
+constexpr fused_plan all_plans[] = {{16, 16}, {8, 8}, {8, 16}, {4, 16}};
+constexpr int plan_count = sizeof all_plans / sizeof *all_plans;
 
-// The first is a guess for single launches.
-int list_plans(const fused_shape &shape, const bw_device_facts *facts, fused_plan out[most_plans]) {
-    const bool many = shape.n > (int64_t)facts->units * 4 * tile_rows, is_long = shape.k >= 32 * bw_tile_weights;
-    const int most_row_tiles = shape.m > 2 ? 2 : 1;
-    int count = 0;
-    out[count++] = {most_row_tiles == 2 && (many || is_long) ? 2 : 1, many ? 2 : is_long ? 8 : 4};
-    for (int row_tiles = 1; row_tiles <= most_row_tiles; row_tiles++) {
-        for (int warps = 2; warps <= most_warps; warps *= 2) {
-            if (row_tiles != out[0].row_tiles || warps != out[0].warps) out[count++] = {row_tiles, warps};
-        }
-    }
-    return count;
+template <typename Weights, int a_rows>
+bw_status choose_blocks(const fused_plan &plan, fused_shape shape, bool adds, const bw_scaling *scales,
+                        const bw_device_facts *facts, bw_cuda_launch_spec *out) {
+    using at = fused_columns<Weights, a_rows>;
+    const int64_t tiles = bw_ceil_div(shape.k, bw_tile_weights), row_tiles = bw_ceil_div(shape.n, tile_rows);
+    constexpr int bytes =
+        at::stages * at::stage_bytes + batch_tiles * at::a_tiles * 32 * sizeof(typename at::kept_sums);
+    const int64_t most =
+        bw_min64(a_rows > tile_columns ? most_warps / 2 : most_warps, facts->own->shared_bytes / bytes);
+    const int64_t turns = bw_ceil_div(tiles, bw_min64(bw_min64(plan.warps, most), tiles));
+    const int64_t warps = bw_ceil_div(tiles, turns);
+    const int64_t resident = bw_max64(1, plan.resident_warps / (a_rows > tile_columns ? 2 : 1) / warps);
+    const int64_t blocks = bw_min64(row_tiles, facts->units * resident);
+    shape.row_tiles = (int)(row_tiles / blocks);
+    shape.more = (int)(row_tiles % blocks);
+    return choose(gemm_fused_kernel<__half, Weights, __half, a_rows>, blocks * bw_ceil_div(shape.m, most_rows),
+                  (int)warps, (size_t)(warps * bytes), shape, adds, scales, out);
 }
 
-template <typename Weights>
-bw_status choose_for(const fused_shape &shape, const fused_plan &plan, bool adds, const bw_scaling *scales,
-                     bw_cuda_launch_spec *out) {
-    const int warps = plan.warps;
-    if (plan.row_tiles == 2) {
-        if (shape.m <= 4) return choose_warps<Weights, 4, 2>(warps, shape, adds, scales, out);
-        if (shape.m <= 8) return choose_warps<Weights, 8, 2>(warps, shape, adds, scales, out);
-        return choose_warps<Weights, most_rows, 2>(warps, shape, adds, scales, out);
+template <typename Weights, int a_rows, typename... Arguments>
+bw_status choose_rows(const fused_plan &plan, const fused_shape &shape, Arguments... arguments) {
+    constexpr int least = tile_columns / fused_columns<Weights, tile_columns>::factors;
+    if constexpr (a_rows < most_rows) {
+        if (a_rows < least || shape.m > a_rows)
+            return choose_rows<Weights, (a_rows < least ? least : a_rows * 2)>(plan, shape, arguments...);
     }
-    if (shape.m <= 1) return choose_warps<Weights, 1, 1>(warps, shape, adds, scales, out);
-    if (shape.m <= 2) return choose_warps<Weights, 2, 1>(warps, shape, adds, scales, out);
-    if (shape.m <= 4) return choose_warps<Weights, 4, 1>(warps, shape, adds, scales, out);
-    if (shape.m <= 8) return choose_warps<Weights, 8, 1>(warps, shape, adds, scales, out);
-    return choose_warps<Weights, most_rows, 1>(warps, shape, adds, scales, out);
+    if constexpr (a_rows >= least) return choose_blocks<Weights, a_rows>(plan, shape, arguments...);
+    return BW_OK;
 }
 
 fused_shape shape_of(const bw_dims *dims, const bw_precision *precision) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    return {(int)m, (int)k, (int)bw_dtype_bytes(precision->weight, k), n};
+    return {(int)m, (int)k, (int)bw_dtype_bytes(precision->weight, k), n, 0, 0};
 }
 
 }  // namespace
@@ -400,26 +480,33 @@ bw_status bw_scalar_choose(const bw_dims *dims, const bw_precision *precision, c
     const bool adds = dims->value[BW_GEMM_BETA] != 0;
     return by_weights(precision, [&](auto tag) {
         using Weights = typename decltype(tag)::type;
-        return choose(gemm_scalar_kernel<__half, Weights, __half>, scalar_warps, scalar_rows, scalar_warps, 0,
-                      shape_of(dims, precision), adds, precision->weight_scales, out);
+        const fused_shape shape = shape_of(dims, precision);
+        const int64_t blocks = bw_ceil_div(shape.n, scalar_warps) * bw_ceil_div(shape.m, scalar_rows);
+        return choose(gemm_scalar_kernel<__half, Weights, __half>, blocks, scalar_warps, 0, shape, adds,
+                      precision->weight_scales, out);
     });
 }
 
 const char *bw_fused_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const char *reason = bw_scalar_refuses(dims, precision, facts);
     if (reason) return reason;
-    if (dims->value[BW_GEMM_K] % bw_tile_weights != 0) return "fused takes rows of a multiple of 256 elements";
+    const int64_t k = dims->value[BW_GEMM_K];
+    if (dims->value[BW_GEMM_N] < tile_rows) return "fused takes at least 16 rows of B";
+    const bool in_blocks = precision->id == BW_PRECISION_Q4_0 || precision->id == BW_PRECISION_Q8_0;
+    if ((in_blocks || precision->id == BW_PRECISION_Q4_K) && k % bw_tile_weights != 0)
+        return "fused takes rows of a multiple of 256 elements, whose bytes are a multiple of 16";
+    if (k % bw_group_weights != 0) return "fused takes rows of a multiple of 32 elements";
     return nullptr;
 }
 
 namespace {
 
 bw_status choose_fused(const bw_dims *dims, const bw_precision *precision, const fused_plan &plan,
-                       bw_cuda_launch_spec *out) {
+                       const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     const bool adds = dims->value[BW_GEMM_BETA] != 0;
     return by_weights(precision, [&](auto tag) {
         using Weights = typename decltype(tag)::type;
-        return choose_for<Weights>(shape_of(dims, precision), plan, adds, precision->weight_scales, out);
+        return choose_rows<Weights, 1>(plan, shape_of(dims, precision), adds, precision->weight_scales, facts, out);
     });
 }
 
@@ -427,14 +514,14 @@ bw_status choose_fused(const bw_dims *dims, const bw_precision *precision, const
 struct plan_search {
     const bw_launch *sets;
     int64_t set_count;
-    fused_plan plans[most_plans];
     bw_cuda_launch_spec spec;  // of the candidate that is timed
 };
 
 bw_status ready_plan(void *context, int candidate, int64_t, int) {
     plan_search *self = (plan_search *)context;
     self->spec = {};
-    BW_TRY(choose_fused(self->sets[0].dims, self->sets[0].precision, self->plans[candidate], &self->spec));
+    const bw_launch &launch = self->sets[0];
+    BW_TRY(choose_fused(launch.dims, launch.precision, all_plans[candidate], &launch.device->facts, &self->spec));
     return bw_cuda_prepare_spec(self->sets, self->set_count, &self->spec);
 }
 
@@ -447,9 +534,7 @@ bw_status enqueue_plan(void *context, int, int64_t launch) {
 
 bw_status fused_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                        bw_cuda_launch_spec *out) {
-    fused_plan plans[most_plans];
-    list_plans(shape_of(dims, precision), facts, plans);
-    return choose_fused(dims, precision, plans[0], out);
+    return choose_fused(dims, precision, all_plans[0], facts, out);
 }
 
 }  // namespace
@@ -459,13 +544,12 @@ bw_status bw_fused_describe(bw_device *device, const bw_dims *dims, const bw_pre
 }
 
 bw_status bw_fused_prepare(const bw_launch *sets, int64_t set_count, void **state) {
-    plan_search search = {sets, set_count, {}, {}};
+    plan_search search = {sets, set_count, {}};
     const bw_search_calls calls = {ready_plan, enqueue_plan, &search};
-    const int count = list_plans(shape_of(sets[0].dims, sets[0].precision), &sets[0].device->facts, search.plans);
     int best = 0;
     uint64_t key = bw_plan_key_mix(BW_PLAN_KEY, sets[0].precision->id);
     for (int i = 0; i < 4; i++) key = bw_plan_key_mix(key, sets[0].dims->value[i]);
-    BW_TRY(bw_cuda_choose_plan(sets, set_count, key, &calls, count, &best));
+    BW_TRY(bw_cuda_choose_plan(sets, set_count, key, &calls, plan_count, &best));
     BW_TRY(ready_plan(&search, best, 0, 0));
     bw_cuda_launch_spec *spec = (bw_cuda_launch_spec *)malloc(sizeof *spec);
     if (!spec) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");

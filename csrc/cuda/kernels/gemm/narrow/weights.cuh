@@ -1,11 +1,12 @@
-// Formats of weights for fused.cu: how 32 neighboring weights of a row become fragments of tensor cores, as pairs of
+// Formats of narrow weights: how 32 neighboring weights of a row become fragments of tensor cores, as pairs of
 // FP16 that hold them exactly, and what factor their sums take.
 //
 // A tile of a row is 256 weights. Its bytes, `chunks` times 16, lie in shared memory at a `pitch` of 16 bytes more than
 // a multiple of 128: the same words of 8 rows are in different banks. Four lanes share a row; of each group of 32
 // weights each takes 8, two words of bytes or one of nibbles. The order of k within a group is free where A is read in
 // the same one (bw_order). Beside its tile a row has `scale_bytes` of scales and `zero_bytes` of zero points, read from
-// global memory. `per_factor` groups share a factor of their sum (0: only the whole row has one).
+// global memory. `per_factor` groups share a factor of their sum (0: only the whole row has one). A lane needs `count`
+// of a tile's factors, from `first` on.
 #pragma once
 
 #include "cuda/kernels/common/sm80.cuh"
@@ -28,15 +29,20 @@ struct bw_weights_stored {
     const float *whole_scale;
 };
 
-// N bytes at a multiple of N.
 template <int bytes>
 struct bw_raw {
     uint32_t word[(bytes + 3) / 4 + (bytes == 0)];
 };
-template <int bytes>
-BW_DEVICE bw_raw<bytes> bw_load_raw(const unsigned char *from) {
+// Where they are `whole`, at a multiple of their number; else the first `left`, in units of 2 or 1, and zeros.
+template <int bytes, int unit>
+BW_DEVICE bw_raw<bytes> bw_load_raw(const unsigned char *from, bool whole, int left) {
     bw_raw<bytes> raw = {};
-    if constexpr (bytes == 16) {
+    if (bytes == unit || !whole) {
+#pragma unroll
+        for (int i = 0; i < bytes; i += unit) {
+            if (i < left) raw.word[i / 4] |= (unit == 2 ? *(const uint16_t *)(from + i) : from[i]) << i % 4 * 8;
+        }
+    } else if constexpr (bytes == 16) {
         const uint4 four = bw_load_cached(from);
         raw = {{four.x, four.y, four.z, four.w}};
     } else if constexpr (bytes == 8) {
@@ -46,8 +52,6 @@ BW_DEVICE bw_raw<bytes> bw_load_raw(const unsigned char *from) {
         raw.word[0] = __ldg((const uint32_t *)from);
     } else if constexpr (bytes == 2) {
         raw.word[0] = __ldg((const uint16_t *)from);
-    } else if constexpr (bytes == 1) {
-        raw.word[0] = __ldg(from);
     }
     return raw;
 }
@@ -86,7 +90,7 @@ BW_DEVICE void bw_unpack_bytes(uint32_t word, uint32_t *out) {
 }
 
 // Nibbles 0 and 4, 2 and 6, then 1 and 5, 3 and 7, as numbers below FP16's normal ones: 2^-24 q, then 2^-20 q. Tensor
-// cores take them as they are, so that a mask is all there is to do. A zero point is one more product: of A with -z.
+// cores take them as they are, so that a mask is all there is to do. A zero point is taken off the sums.
 BW_DEVICE void bw_unpack_nibbles(uint32_t word, uint32_t (&out)[4]) {
     out[0] = word & 0x000f000fu;
     out[1] = word >> 8 & 0x000f000fu;
@@ -94,6 +98,7 @@ BW_DEVICE void bw_unpack_nibbles(uint32_t word, uint32_t (&out)[4]) {
     out[3] = word >> 8 & 0x00f000f0u;
 }
 constexpr float bw_nibble_unit = 16777216.0f;  // 2^24
+constexpr uint32_t bw_nibble_one = 0x00010001u;
 
 // Eight E2M1, each 2^-14 of itself: sign, exponent and mantissa moved to where FP16 has them, subnormals too.
 BW_DEVICE void bw_unpack_e2m1(uint32_t word, uint32_t (&out)[4]) {
@@ -136,24 +141,26 @@ BW_DEVICE float bw_half_at(const unsigned char *from) {
 
 // What formats have unless they say otherwise.
 struct bw_weights {
-    static constexpr int scale_bytes = 0, zero_bytes = 0, per_factor = 0;
-    static constexpr bool has_mins = false, has_nan = false, has_offset = false;
+    static constexpr int scale_bytes = 0, zero_bytes = 0, per_factor = 0, scale_unit = 1;
+    static constexpr bool has_mins = false, has_offset = false, has_nan = false;
     static constexpr bw_last_factor last = BW_LAST_NONE;
-    static constexpr float unit = 1.0f;   // of what the first two pairs hold,
-    static constexpr float ratio = 1.0f;  // and of the others in that one's terms
+    static constexpr float unit = 1.0f;           // of what the first two pairs hold,
+    static constexpr float ratio = 1.0f;          // and of the others in that one's terms
+    static constexpr uint32_t one = 0x3c003c00u;  // in the unit of zero points or mins times the first pairs'
 };
 
 struct bw_weights_int8 : bw_weights {
     static constexpr bw_order order = BW_ORDER_SPLIT;
     static constexpr int chunks = 16, pitch = 272;
     static constexpr bw_last_factor last = BW_LAST_ROW;
+    template <int>
     struct row {
         const unsigned char *from;
-        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane, int) {
             return {tile + lane * 4};
         }
         template <int group>
-        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
             bw_unpack_bytes<128>(bw_shared_word<group * 32>(from) ^ 0x80808080u, out);
             bw_unpack_bytes<128>(bw_shared_word<group * 32 + 16>(from) ^ 0x80808080u, out + 2);
         }
@@ -169,10 +176,11 @@ struct bw_weights_e4m3 : bw_weights {
     static constexpr bool has_nan = true;
     static constexpr bw_last_factor last = BW_LAST_ROW;
     static constexpr float unit = 256.0f;
+    template <int>
     struct row {
         const unsigned char *from;
         uint32_t nan;
-        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane, int) {
             return {tile + lane * 4, 0};
         }
         template <int group>
@@ -196,13 +204,14 @@ struct bw_weights_e5m2 : bw_weights {
     static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
     static constexpr int chunks = 16, pitch = 272;
     static constexpr bw_last_factor last = BW_LAST_ROW;
+    template <int>
     struct row {
         const unsigned char *from;
-        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane, int) {
             return {tile + lane * 4};
         }
         template <int group>
-        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const uint32_t word = i ? bw_shared_word<group * 32 + 16>(from) : bw_shared_word<group * 32>(from);
@@ -216,23 +225,29 @@ struct bw_weights_e5m2 : bw_weights {
     }
 };
 
+// A row's blocks of 32 weights, each behind its FP16 factor.
+template <int bytes>
+struct bw_blocks {
+    static constexpr int block = bytes;
+    const unsigned char *from, *factors;
+    BW_DEVICE bw_blocks begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane, int first) {
+        return {tile + lane * 4, tile + first * block};
+    }
+    __device__ __forceinline__ float factor(int i) const {
+        return bw_half_at(factors + i * block);
+    }
+};
+
 // Blocks of 34 bytes: FP16 d, 32 numbers q of 8 bits; q d.
 struct bw_weights_q8_0 : bw_weights {
     static constexpr bw_order order = BW_ORDER_SPLIT;
     static constexpr int chunks = 17, pitch = 272, per_factor = 1, block = 34;
-    struct row {
-        const unsigned char *tile, *from;
-        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
-            return {tile, tile + lane * 4};
-        }
+    template <int>
+    struct row : bw_blocks<block> {
         template <int group>
-        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
-            bw_unpack_bytes<128>(bw_shared_word<group * block + 2>(from) ^ 0x80808080u, out);
-            bw_unpack_bytes<128>(bw_shared_word<group * block + 18>(from) ^ 0x80808080u, out + 2);
-        }
-        template <int group>
-        __device__ __forceinline__ float factor() {
-            return bw_half_at(tile + group * block);
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
+            bw_unpack_bytes<128>(bw_shared_word<group * block + 2>(this->from) ^ 0x80808080u, out);
+            bw_unpack_bytes<128>(bw_shared_word<group * block + 18>(this->from) ^ 0x80808080u, out + 2);
         }
     };
     BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
@@ -247,22 +262,15 @@ struct bw_weights_q4_0 : bw_weights {
     static constexpr int chunks = 9, pitch = 144, per_factor = 1, block = 18;
     static constexpr bool has_offset = true;
     static constexpr float unit = bw_nibble_unit, ratio = 0.0625f;
-    struct row {
-        const unsigned char *tile, *from;
-        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
-            return {tile, tile + lane * 4};
-        }
+    static constexpr uint32_t one = bw_nibble_one;
+    template <int>
+    struct row : bw_blocks<block> {
         template <int group>
-        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
-            bw_unpack_nibbles(bw_shared_word<group * block + 2>(from), out);
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
+            bw_unpack_nibbles(bw_shared_word<group * block + 2>(this->from), out);
         }
-        template <int group>
-        __device__ __forceinline__ uint32_t zero() {
-            return 0x00080008u;
-        }
-        template <int group>
-        __device__ __forceinline__ float factor() {
-            return bw_half_at(tile + group * block);
+        __device__ __forceinline__ float zero(int) const {
+            return 8.0f;
         }
     };
     BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
@@ -279,20 +287,27 @@ struct bw_weights_q4_k : bw_weights {
     static constexpr int chunks = 9, pitch = 144, per_factor = 1;
     static constexpr bool has_mins = true;
     static constexpr float unit = bw_nibble_unit, ratio = 0.0625f;
+    static constexpr uint32_t one = bw_nibble_one;
+    template <int count>
     struct row {
         const unsigned char *from;
-        __half2 both;  // d, dmin
+        float2 both;  // d, dmin
         uint32_t scale[2], min[2];
-        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane) {
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane, int first) {
             const uint4 head = *(const uint4 *)tile;
-            return {tile + 16 + lane * 4,
-                    bw_half2(head.x),
-                    {head.y & 0x3f3f3f3fu, (head.w & 0x0f0f0f0fu) | (head.y >> 2 & 0x30303030u)},
-                    {head.z & 0x3f3f3f3fu, (head.w >> 4 & 0x0f0f0f0fu) | (head.z >> 2 & 0x30303030u)}};
+            row out = {tile + 16 + lane * 4,
+                       __half22float2(bw_half2(head.x)),
+                       {head.y & 0x3f3f3f3fu, (head.w & 0x0f0f0f0fu) | (head.y >> 2 & 0x30303030u)},
+                       {head.z & 0x3f3f3f3fu, (head.w >> 4 & 0x0f0f0f0fu) | (head.z >> 2 & 0x30303030u)}};
+            if constexpr (count <= 4) {  // the lane's come first
+                out.scale[0] = (first < 4 ? out.scale[0] : out.scale[1]) >> first % 4 * 8;
+                out.min[0] = (first < 4 ? out.min[0] : out.min[1]) >> first % 4 * 8;
+            }
+            return out;
         }
         // All of a group's nibbles are lower ones, or all upper.
         template <int group>
-        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
             constexpr uint32_t mask = group % 2 ? 0x00f000f0u : 0x000f000fu;
             const uint32_t low = bw_shared_word<group / 2 * 32>(from), high = bw_shared_word<group / 2 * 32 + 16>(from);
             out[0] = low & mask;
@@ -300,13 +315,11 @@ struct bw_weights_q4_k : bw_weights {
             out[2] = high & mask;
             out[3] = high >> 8 & mask;
         }
-        template <int group>
-        __device__ __forceinline__ float factor() {
-            return (float)(uint8_t)(scale[group / 4] >> group % 4 * 8);
+        __device__ __forceinline__ float factor(int i) const {
+            return both.x * (float)(uint8_t)(scale[i / 4] >> i % 4 * 8);
         }
-        template <int group>
-        __device__ __forceinline__ float min_factor() {
-            return (float)(uint8_t)(min[group / 4] >> group % 4 * 8);
+        __device__ __forceinline__ float min_factor(int i) const {
+            return both.y * (float)(uint8_t)(min[i / 4] >> i % 4 * 8);
         }
     };
     BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
@@ -323,30 +336,30 @@ struct bw_weights_q4_k : bw_weights {
 template <int in_group>
 struct bw_weights_int4 : bw_weights {
     static constexpr bw_order order = BW_ORDER_RUN_NIBBLES;
-    static constexpr int chunks = 8, pitch = 144, per_factor = in_group / bw_group_weights;
+    static constexpr int chunks = 8, pitch = 144, per_factor = in_group / bw_group_weights, scale_unit = 2;
     static constexpr int scale_bytes = bw_tile_weights / in_group * 2, zero_bytes = bw_tile_weights / in_group / 2;
     static constexpr bool has_offset = true;
     static constexpr float unit = bw_nibble_unit, ratio = 0.0625f;
+    template <int count>
     struct row {
+        using raw_scale = bw_raw<2 * count>;
+        using raw_zero = bw_raw<(count + 1) / 2>;
         const unsigned char *from;
-        bw_raw<scale_bytes> scale;
-        bw_raw<zero_bytes> zeros;
-        BW_DEVICE row begin(const unsigned char *tile, bw_raw<scale_bytes> scale, bw_raw<zero_bytes> zero, int lane) {
-            return {tile + lane * 4, scale, zero};
+        raw_scale scale;
+        uint32_t zeros;
+        BW_DEVICE row begin(const unsigned char *tile, raw_scale scale, raw_zero zero, int lane, int first) {
+            return {tile + lane * 4, scale, count % 2 ? zero.word[0] >> first % 2 * 4 : zero.word[0]};
         }
         template <int group>
-        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
             bw_unpack_nibbles(bw_shared_word<group * 16>(from), out);
         }
-        template <int group>
-        __device__ __forceinline__ uint32_t zero() {
-            return (zeros.word[0] >> group / per_factor * 4 & 15) * 0x00010001u;
+        __device__ __forceinline__ float zero(int i) const {
+            return __low2float(bw_half2(zeros >> i * 4 & 15));  // 2^-24 z, as nibbles are
         }
-        template <int group>
-        __device__ __forceinline__ float factor() {
-            constexpr int index = group / per_factor;
-            const __half2 pair = bw_half2(scale.word[index / 2]);
-            return index % 2 ? __high2float(pair) : __low2float(pair);
+        __device__ __forceinline__ float factor(int i) const {
+            const __half2 pair = bw_half2(scale.word[i / 2]);
+            return i % 2 ? __high2float(pair) : __low2float(pair);
         }
     };
     BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
@@ -361,25 +374,22 @@ struct bw_weights_int4 : bw_weights {
 struct bw_weights_mxfp4 : bw_weights {
     static constexpr bw_order order = BW_ORDER_RUN_NIBBLES;
     static constexpr int chunks = 8, pitch = 144, per_factor = 1, scale_bytes = 8;
-    static constexpr bool has_nan = true;
     static constexpr float unit = 16384.0f;
+    template <int count>
     struct row {
         const unsigned char *from;
-        bw_raw<8> scale;
-        uint32_t nan;  // a byte of ones
-        BW_DEVICE row begin(const unsigned char *tile, bw_raw<8> scale, bw_raw<0>, int lane) {
-            const uint32_t a = ~scale.word[0], b = ~scale.word[1];
-            return {tile + lane * 4, scale, (((a - 0x01010101u) & ~a) | ((b - 0x01010101u) & ~b))};
+        bw_raw<count> scale;
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<count> scale, bw_raw<0>, int lane, int) {
+            return {tile + lane * 4, scale};
         }
         template <int group>
-        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
             bw_unpack_e2m1(bw_shared_word<group * 16>(from), out);
         }
-        template <int group>
-        __device__ __forceinline__ float factor() {
-            constexpr int shift = group % 4 * 8 - 23;
-            const uint32_t word = scale.word[group / 4], at = shift < 0 ? word << (-shift & 31) : word >> (shift & 31);
-            return __uint_as_float(at & 0x7f800000u);  // 2^-127 counts as 0
+        __device__ __forceinline__ float factor(int i) const {
+            // 2^-127 counts as 0; NaN's byte is infinity, and 0 times that makes one.
+            const float factor = __uint_as_float(scale.word[i / 4] >> i % 4 * 8 << 23 & 0x7f800000u);
+            return fmaf(factor, 0.0f, factor);
         }
     };
     BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
@@ -395,11 +405,12 @@ struct bw_weights_nvfp4 : bw_weights {
     static constexpr bool has_nan = true;
     static constexpr bw_last_factor last = BW_LAST_WHOLE;
     static constexpr float unit = 128.0f;  // 2^14 of E2M1, 2^-7 of what `scale` holds
+    template <int>
     struct row {
         const unsigned char *from;
         __half2 scale[4];  // of the lane's groups 0 and 1, 2 and 3, ...
         uint32_t nan;
-        BW_DEVICE row begin(const unsigned char *tile, bw_raw<16> raw, bw_raw<0>, int lane) {
+        BW_DEVICE row begin(const unsigned char *tile, bw_raw<16> raw, bw_raw<0>, int lane, int) {
             row out = {tile + lane * 4, {}, 0};
             const int own = lane < 2 ? 0x6420 : 0x7531;
 #pragma unroll
@@ -413,7 +424,7 @@ struct bw_weights_nvfp4 : bw_weights {
             return out;
         }
         template <int group>
-        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
+        __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
             const __half2 pair = scale[group / 2];
             const __half2 own = group % 2 ? __high2half2(pair) : __low2half2(pair);
             bw_unpack_e2m1(bw_shared_word<group * 16>(from), out);
