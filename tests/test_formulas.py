@@ -75,8 +75,9 @@ def test_a_case_has_the_footprint_that_its_cost_says(operation):
         for variant in next(op for op in _core.operations() if op["name"] == operation)["variants"]["cpu"]:
             params = {"num_heads": 4, "kv_len": 100} if operation.startswith("attention") else {}
             params |= {"seq_len": 64} if operation == "attention_prefill" else {}
-            with _core.Case(device, operation, "fp16", params, variant=variant["name"]) as case:
-                said = _core.cost(operation, "fp16", params, backend="cpu", variant=variant["name"])
+            precision = variant["precisions"][-1]
+            with _core.Case(device, operation, precision, params, variant=variant["name"]) as case:
+                said = _core.cost(operation, precision, params, backend="cpu", variant=variant["name"])
                 assert said == case.cost, variant["name"]
 
 

@@ -1,4 +1,4 @@
-"""gemm."""
+"""gemm, and what becomes of its weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,48 @@ def allowed_error(precision: str, p: Shape) -> float:
     return ROUNDOFF[RESULT[precision]] + F32 * (8 * np.sqrt(p["K"]) + p["K"] / 4)
 
 
+def dequantize(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    return {"D": weights(x)}
+
+
+def repack(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    """Tiles of 16 rows by 8 blocks: words of four bytes, [half of the blocks][row][word][block], then the scales."""
+    blocks = np.frombuffer(bits["B"], np.uint8).reshape(p["N"], -1, 18)
+    parts = []
+    for row in range(0, p["N"], 16):
+        for column in range(0, blocks.shape[1], 8):
+            tile = blocks[row : row + 16, column : column + 8]
+            for half in (tile[:, :4, 2:], tile[:, 4:, 2:]):
+                parts.append(half.reshape(*half.shape[:2], 4, 4).transpose(0, 2, 1, 3).reshape(-1))
+            parts.append(tile[:, :, :2].reshape(-1))
+    return {"D": np.concatenate(parts).view(np.int8).reshape(p["N"], -1).astype(np.float32)}
+
+
+WEIGHTS = [
+    {"N": n, "K": k}
+    for n, k in [(1, 1), (3, 29), (13, 257), (1, 2000), (19, 300), (45, 4096), (33, 768), (16, 256), (131, 1288)]
+]
+
 OPERATIONS = {
+    "weight_dequantize": Operation(
+        shapes=WEIGHTS,
+        small={"N": 48, "K": 40},
+        reference=dequantize,
+        allowed_error=lambda precision, p: ROUNDOFF[RESULT[precision]] + F32,
+        worked=[
+            # 4096*128 blocks of 18 bytes; 4096*4096 values of 2; a difference and a product each
+            ("q4_0", {"N": 4096, "K": 4096}, 9_437_184, 33_554_432, 33_554_432),
+            # rows of 65 bytes, two scales of 2 and a byte of zero points; 5*130*2; 2*5*130
+            ("int4_g128", {"N": 5, "K": 130}, 350, 1_300, 1_300),
+        ],
+    ),
+    "weight_repack": Operation(
+        shapes=WEIGHTS,
+        small={"N": 48, "K": 40},
+        reference=repack,
+        # rows of 5 blocks of 18 bytes
+        worked=[("q4_0", {"N": 7, "K": 150}, 630, 630, 0)],
+    ),
     "gemm": Operation(
         shapes=[
             {"M": m, "N": n, "K": k, "beta": beta}

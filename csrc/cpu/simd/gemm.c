@@ -4,7 +4,8 @@
  *   gemv     up to eight rows of A at once: each row of B is read once, straight from memory, several in flight;
  *            weights in narrow types are decoded in registers (gemv_narrow.h);
  *   blocked  panels of A and B copied to fp32 into the caches and multiplied tile by tile in registers: each element
- *            loaded there serves 12 (or 32) multiplications instead of one. */
+ *            loaded there serves 12 (or 32) multiplications instead of one.
+ * weight_dequantize and weight_repack: one variant each, pieces and tiles shared among the threads. */
 #include "cpu/simd/product.h"
 
 #include "base/types/blocks.h"
@@ -317,3 +318,95 @@ static const bw_variant rows[] = {
 };
 
 const bw_variant_table BW_CPU_TABLE(gemm) = {rows, sizeof rows / sizeof rows[0], "fp32 M=512 N=512 K=512"};
+
+/* ---- weights alone ---- */
+
+static product weights_of(const bw_launch *launch) {
+    return (product){.launch = launch,
+                     .n = launch->dims->value[BW_WEIGHT_N],
+                     .k = launch->dims->value[BW_WEIGHT_K],
+                     .b = launch->operand[BW_GEMM_B],
+                     .d = launch->operand[BW_GEMM_D]};
+}
+
+BW_INLINE void put_piece(bw_dtype dtype, const float *values, int64_t count, void *to, int64_t at) {
+    for (int64_t i = 0; i < count; i += BW_SIMD_FLOATS) {
+        bw_vf_store_as_upto(dtype, to, at + i, bw_vf_load_as_upto(BW_FP32, values, i, count - i), count - i);
+    }
+}
+
+static void dequantize_share(void *context, int rank, int ranks) {
+    const product *p = context;
+    const int64_t pieces = bw_ceil_div(p->k, PIECE);
+    int64_t first, last;
+    bw_pool_share(p->n * pieces, rank, ranks, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        const int64_t row = i / pieces, k = i % pieces * PIECE, count = bw_min64(PIECE, p->k - k);
+        float values[PIECE];
+        read_piece(p, row, k, count, values);
+        BW_DTYPE_SWITCH(p->launch->precision->result, put_piece, values, count, p->d, row * p->k + k);
+    }
+}
+
+static bw_status dequantize_launch(const bw_launch *launch) {
+    product p = weights_of(launch);
+    bw_pool_run(launch->device->pool, dequantize_share, &p);
+    return BW_OK;
+}
+
+static const bw_variant dequantize_rows[] = {
+    {.name = "rows",
+     .text = "256 weights of a row after the other, all threads",
+     .prediction = {.changes = "the only variant: 256 weights of a row after the other, all threads"},
+     .precisions = BW_NARROW_WEIGHT_PRECISIONS,
+     .rounds_once = true,
+     .launch = dequantize_launch},
+};
+const bw_variant_table BW_CPU_TABLE(weight_dequantize) = {dequantize_rows, 1, NULL};
+
+/* A tile, see ops/families/gemm.h: the words of its blocks, then their scales. */
+static void repack_tile(const char *from, int64_t row_bytes, int64_t rows, int64_t blocks, char *to) {
+    for (int64_t piece = 0; piece < blocks; piece += BW_Q4_0_TILE_PIECE) {
+        const int64_t end = bw_min64(piece + BW_Q4_0_TILE_PIECE, blocks);
+        for (int64_t r = 0; r < rows; r++) {
+            for (int word = 0; word < BW_Q4_0_HALF / 4; word++) {
+                for (int64_t g = piece; g < end; g++, to += 4) {
+                    memcpy(to, from + r * row_bytes + g * BW_Q4_0_BYTES + 2 + 4 * word, 4);
+                }
+            }
+        }
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t g = 0; g < blocks; g++, to += 2) memcpy(to, from + r * row_bytes + g * BW_Q4_0_BYTES, 2);
+    }
+}
+
+static void repack_share(void *context, int rank, int ranks) {
+    const product *p = context;
+    const int64_t row_blocks = bw_ceil_div(p->k, BW_Q4_0_ELEMS), row_bytes = row_blocks * BW_Q4_0_BYTES;
+    const int64_t wide = bw_ceil_div(row_blocks, BW_Q4_0_TILE_BLOCKS);
+    int64_t first, last;
+    bw_pool_share(bw_ceil_div(p->n, BW_Q4_0_TILE_ROWS) * wide, rank, ranks, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        const int64_t row = i / wide * BW_Q4_0_TILE_ROWS, rows = bw_min64(BW_Q4_0_TILE_ROWS, p->n - row);
+        const int64_t block = i % wide * BW_Q4_0_TILE_BLOCKS,
+                      blocks = bw_min64(BW_Q4_0_TILE_BLOCKS, row_blocks - block);
+        const char *from = (const char *)p->b + row * row_bytes + block * BW_Q4_0_BYTES;
+        repack_tile(from, row_bytes, rows, blocks, (char *)p->d + row * row_bytes + block * rows * BW_Q4_0_BYTES);
+    }
+}
+
+static bw_status repack_launch(const bw_launch *launch) {
+    product p = weights_of(launch);
+    bw_pool_run(launch->device->pool, repack_share, &p);
+    return BW_OK;
+}
+
+static const bw_variant repack_rows[] = {
+    {.name = "tiles",
+     .text = "a tile after the other, all threads",
+     .prediction = {.changes = "the only variant: a tile after the other, all threads"},
+     .precisions = BW_MASK(Q4_0),
+     .launch = repack_launch},
+};
+const bw_variant_table BW_CPU_TABLE(weight_repack) = {repack_rows, 1, NULL};

@@ -1,10 +1,11 @@
-/* gemm: see ops/families/gemm.h. Bytes: M K e_A + K N e_B [+ M N e_C] [+ scales] read, M N e_D written.
- * FLOPs: 2 M N K. */
+/* gemm and what becomes of its weights: see ops/families/gemm.h. Bytes: M K e_A + K N e_B [+ M N e_C] [+ scales] read,
+ * M N e_D written. FLOPs: 2 M N K. */
 #include "ops/families/gemm.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/types/blocks.h"
 #include "base/types/input.h"
 #include "ops/operand.h"
 
@@ -97,4 +98,135 @@ const bw_op bw_op_gemm = {
     .rows = gemm_rows,
     .reference = gemm_reference,
     .tolerance = gemm_tolerance,
+};
+
+/* ---- weights alone ---- */
+
+enum { PART = 256 }; /* of a row of weights, for one reference row */
+
+static const bw_param weight_params[] = {
+    BW_PARAM("N", "rows", "rows of B (output features)", 1, INT32_MAX, .fallback = 4096, .small = 37),
+    BW_PARAM("K", "columns", "columns of B (input features)", 1, INT32_MAX, .fallback = 4096, .small = 29),
+};
+
+/* B and what is beside it as gemm has them, and `d`. */
+static int weight_operands(const bw_dims *dims, const bw_precision *precision, bw_operand d,
+                           bw_operand out[BW_MAX_OPERANDS]) {
+    const bw_dims product = {
+        .value = {[BW_GEMM_M] = 1, [BW_GEMM_N] = dims->value[BW_WEIGHT_N], [BW_GEMM_K] = dims->value[BW_WEIGHT_K]}};
+    const int count = gemm_operands(&product, precision, out);
+    out[BW_GEMM_A].present = out[BW_GEMM_A_SCALE].present = false;
+    out[BW_GEMM_D] = d;
+    return count;
+}
+
+static int dequantize_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    const int64_t n = dims->value[BW_WEIGHT_N], k = dims->value[BW_WEIGHT_K];
+    return weight_operands(dims, precision, bw_operand_make("D", BW_OUT, precision->result, BW_SHAPE(n, k)), out);
+}
+
+/* A difference or none, and a product with a scale. */
+static bw_checked_int dequantize_flops(const bw_dims *dims) {
+    return bw_mul3(2, dims->value[BW_WEIGHT_N], dims->value[BW_WEIGHT_K]);
+}
+
+static bw_rows dequantize_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
+    const int64_t parts = bw_ceil_div(dims->value[BW_WEIGHT_K], PART);
+    return (bw_rows){.count = dims->value[BW_WEIGHT_N] * parts, .elems = PART, .line = parts};
+}
+
+static bw_status dequantize_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
+                                      bw_reference_row *out) {
+    const int64_t k = dims->value[BW_WEIGHT_K], parts = bw_ceil_div(k, PART), column = row % parts * PART;
+    bw_operand operands[BW_MAX_OPERANDS];
+    const int count = dequantize_operands(dims, precision, operands);
+    BW_TRY(bw_operand_measure("weight_dequantize", operands, count));
+    const bw_source source = bw_source_of(operands, count, BW_GEMM_B, seed);
+    out->operand = BW_GEMM_D;
+    out->offset = row / parts * k + column;
+    out->count = bw_min64(PART, k - column);
+    out->scale = 1.0 / sqrt(bw_source_inverse_square(&source));
+    bw_source_read(&source, out->offset, out->count, out->values);
+    return BW_OK;
+}
+
+/* Values are rounded once, but for those whose exact product or difference FP32 does not hold: twice. */
+static bw_tolerance dequantize_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
+    (void)dims, (void)precision, (void)rounds_once;
+    return (bw_tolerance){bw_dtype_roundoff(BW_FP32), 0.0};
+}
+
+const bw_op bw_op_weight_dequantize = {
+    .name = "weight_dequantize",
+    .family = "gemm",
+    .text = "weights in a narrow type as results are stored",
+    .params = weight_params,
+    .param_count = sizeof weight_params / sizeof weight_params[0],
+    .precisions = BW_NARROW_WEIGHT_PRECISIONS,
+    .formula = {"N*K*e_weight + weight_scales(N, K)", "N*K*e_result", "2*N*K"},
+    .flops = dequantize_flops,
+    .operands = dequantize_operands,
+    .rows = dequantize_rows,
+    .reference = dequantize_reference,
+    .tolerance = dequantize_tolerance,
+};
+
+static int repack_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    const int64_t n = dims->value[BW_WEIGHT_N], row_bytes = bw_dtype_bytes(precision->weight, dims->value[BW_WEIGHT_K]);
+    return weight_operands(dims, precision, bw_operand_make("D", BW_OUT, BW_INT8, BW_SHAPE(n, row_bytes)), out);
+}
+
+/* A reference row is a tile. */
+static bw_rows repack_rows(const bw_dims *dims, const bw_precision *precision) {
+    (void)precision;
+    const int64_t wide = bw_ceil_div(dims->value[BW_WEIGHT_K], BW_Q4_0_TILE_BLOCKS * BW_Q4_0_ELEMS);
+    return (bw_rows){.count = bw_ceil_div(dims->value[BW_WEIGHT_N], BW_Q4_0_TILE_ROWS) * wide,
+                     .elems = BW_Q4_0_TILE_ROWS * BW_Q4_0_TILE_BLOCKS * BW_Q4_0_BYTES,
+                     .line = wide};
+}
+
+static bw_status repack_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
+                                  bw_reference_row *out) {
+    (void)precision;
+    const int64_t row_blocks = bw_ceil_div(dims->value[BW_WEIGHT_K], BW_Q4_0_ELEMS);
+    const int64_t wide = bw_ceil_div(row_blocks, BW_Q4_0_TILE_BLOCKS);
+    const int64_t row0 = row / wide * BW_Q4_0_TILE_ROWS, block0 = row % wide * BW_Q4_0_TILE_BLOCKS;
+    const int64_t rows = bw_min64(BW_Q4_0_TILE_ROWS, dims->value[BW_WEIGHT_N] - row0);
+    const int64_t blocks = bw_min64(BW_Q4_0_TILE_BLOCKS, row_blocks - block0);
+    const bw_input_key key = bw_input_key_make(seed, BW_GEMM_B);
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t g = 0; g < blocks; g++) {
+            int8_t block[BW_Q4_0_BYTES];
+            bw_q4_0_fill(key, (uint64_t)((row0 + r) * row_blocks + block0 + g), block);
+            const int64_t piece = g / BW_Q4_0_TILE_PIECE * BW_Q4_0_TILE_PIECE;
+            const int64_t wide_piece = bw_min64(BW_Q4_0_TILE_PIECE, blocks - piece);
+            for (int i = 0; i < BW_Q4_0_HALF; i++) {
+                const int64_t word = piece * rows * 4 + (r * 4 + i / 4) * wide_piece + g - piece;
+                out->values[4 * word + i % 4] = block[2 + i];
+            }
+            double *scale = out->values + BW_Q4_0_HALF * rows * blocks + 2 * (r * blocks + g);
+            scale[0] = block[0];
+            scale[1] = block[1];
+        }
+    }
+    out->operand = BW_GEMM_D;
+    out->offset = (row0 * row_blocks + block0 * rows) * BW_Q4_0_BYTES;
+    out->count = rows * blocks * BW_Q4_0_BYTES;
+    out->scale = 1.0;
+    return BW_OK;
+}
+
+const bw_op bw_op_weight_repack = {
+    .name = "weight_repack",
+    .family = "gemm",
+    .text = "Q4_0 weights, 18-byte blocks as they are stored, in tiles that threads read 16 bytes at a time",
+    .params = weight_params,
+    .param_count = sizeof weight_params / sizeof weight_params[0],
+    .precisions = BW_MASK(Q4_0),
+    .formula = {"N*K*e_weight", "N*K*e_weight", "0"},
+    .operands = repack_operands,
+    .rows = repack_rows,
+    .reference = repack_reference,
+    .tolerance = bw_tolerance_exact,
 };
