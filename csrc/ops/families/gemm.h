@@ -1,6 +1,6 @@
 /* gemm: A(M, K), B(N, K) [, C(M, N)] -> D(M, N) = A B^T [+ C], row-major; weights N x K as models store them.
  * weight_dequantize: B(N, K) in a narrow type -> D(N, K), its values as results are stored.
- * weight_repack: B(N, K) in Q4_0 -> D, the same bytes in tiles, as the product's variant `tiled` reads them. */
+ * weight_repack: B(N, K) in Q4_0 -> D, the same bytes in tiles, as the product's variant `repacked` reads them. */
 #pragma once
 
 /* clang-format off */

@@ -12,9 +12,7 @@
 
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/kernels/gemm/narrow/weights.cuh"
-#include "cuda/launch/choose.cuh"
 #include "cuda/libraries/plans.h"
-#include "ops/families/gemm.h"
 
 namespace {
 
@@ -338,13 +336,7 @@ bw_status choose(kernel function, int64_t rows, int64_t most, int warps, size_t 
         bw_choose(out, function, dim3((unsigned)(bw_ceil_div(shape.n, rows) * bw_ceil_div(shape.m, most))),
                   dim3((unsigned)warps * 32), shared_bytes, bw_from_operand(BW_GEMM_A), bw_weights_stored{},
                   bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
-    bw_choose_place(chosen, 1, offsetof(bw_weights_stored, bytes), bw_from_operand(BW_GEMM_B));
-    bw_choose_place(chosen, 1, offsetof(bw_weights_stored, scale),
-                    bw_from_operand_if(scales->type != BW_NONE, BW_GEMM_B_SCALE));
-    bw_choose_place(chosen, 1, offsetof(bw_weights_stored, zero),
-                    bw_from_operand_if(scales->zero != BW_NONE, BW_GEMM_B_ZERO));
-    bw_choose_place(chosen, 1, offsetof(bw_weights_stored, whole_scale),
-                    bw_from_operand_if(scales->whole != BW_NONE, BW_GEMM_B_WHOLE_SCALE));
+    bw_choose_weights(chosen, 1, scales);
     return BW_OK;
 }
 
@@ -395,24 +387,6 @@ bw_status choose_for(const fused_shape &shape, const fused_plan &plan, bool adds
     return choose_warps<Weights, most_rows, 1>(warps, shape, adds, scales, out);
 }
 
-template <typename Body>
-bw_status by_weights(const bw_precision *precision, Body body) {
-    switch (precision->id) {
-        case BW_PRECISION_INT8_W8A16: return body(bw_type<bw_weights_int8>{});
-        case BW_PRECISION_FP8_W8A16: return body(bw_type<bw_weights_e4m3>{});
-        case BW_PRECISION_Q8_0: return body(bw_type<bw_weights_q8_0>{});
-        case BW_PRECISION_Q4_0: return body(bw_type<bw_weights_q4_0>{});
-        case BW_PRECISION_Q4_K: return body(bw_type<bw_weights_q4_k>{});
-        case BW_PRECISION_INT4_G32: return body(bw_type<bw_weights_int4<32>>{});
-        case BW_PRECISION_INT4_G64: return body(bw_type<bw_weights_int4<64>>{});
-        case BW_PRECISION_INT4_G128: return body(bw_type<bw_weights_int4<128>>{});
-        case BW_PRECISION_MXFP4: return body(bw_type<bw_weights_mxfp4>{});
-        case BW_PRECISION_NVFP4: return body(bw_type<bw_weights_nvfp4>{});
-        default: break;
-    }
-    return bw_fail(BW_CODE_UNSUPPORTED, "no CUDA kernel for weights of %s", precision->name);
-}
-
 fused_shape shape_of(const bw_dims *dims, const bw_precision *precision) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
     return {(int)m, (int)k, (int)bw_dtype_bytes(precision->weight, k), n};
@@ -431,7 +405,7 @@ const char *bw_scalar_refuses(const bw_dims *dims, const bw_precision *, const b
 bw_status bw_scalar_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
                            bw_cuda_launch_spec *out) {
     const bool adds = dims->value[BW_GEMM_BETA] != 0;
-    return by_weights(precision, [&](auto tag) {
+    return bw_by_weights(precision, [&](auto tag) {
         using Weights = typename decltype(tag)::type;
         return choose(gemm_scalar_kernel<__half, Weights, __half>, scalar_warps, scalar_rows, scalar_warps, 0,
                       shape_of(dims, precision), adds, precision->weight_scales, out);
@@ -450,7 +424,7 @@ namespace {
 bw_status choose_fused(const bw_dims *dims, const bw_precision *precision, const fused_plan &plan,
                        bw_cuda_launch_spec *out) {
     const bool adds = dims->value[BW_GEMM_BETA] != 0;
-    return by_weights(precision, [&](auto tag) {
+    return bw_by_weights(precision, [&](auto tag) {
         using Weights = typename decltype(tag)::type;
         return choose_for<Weights>(shape_of(dims, precision), plan, adds, precision->weight_scales, out);
     });

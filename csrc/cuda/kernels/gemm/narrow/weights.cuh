@@ -1,4 +1,4 @@
-// Formats of weights for fused.cu: how 32 neighboring weights of a row become fragments of tensor cores, as pairs of
+// Formats of weights: how 32 neighboring weights of a row become fragments of tensor cores, as pairs of
 // FP16 that hold them exactly, and what factor their sums take.
 //
 // A tile of a row is 256 weights. Its bytes, `chunks` times 16, lie in shared memory at a `pitch` of 16 bytes more than
@@ -9,6 +9,8 @@
 #pragma once
 
 #include "cuda/kernels/common/sm80.cuh"
+#include "cuda/launch/choose.cuh"
+#include "ops/families/gemm.h"
 
 constexpr int bw_tile_weights = 256, bw_group_weights = 32, bw_tile_groups = 8;
 
@@ -126,11 +128,28 @@ BW_DEVICE float bw_e2m1_to_float(uint32_t nibble) {
 BW_DEVICE float bw_e8m0_to_float(uint32_t byte) {
     return byte == 255 ? __uint_as_float(0x7fffffffu) : __uint_as_float(max(byte << 23, 0x00400000u));
 }
-BW_DEVICE uint32_t bw_nibble(const unsigned char *row, int64_t index) {
+template <typename Index>
+BW_DEVICE uint32_t bw_nibble(const unsigned char *row, Index index) {
     return row[index / 2] >> index % 2 * 4 & 15;
 }
 BW_DEVICE float bw_half_at(const unsigned char *from) {
     return bw_to_float(*(const __half *)from);
+}
+
+// Element j of 8 neighbors, the first a multiple of 8. Quotients by 8 or more are the same for all of them, which the
+// compiler does not find out: what is read by such an index is read once.
+struct bw_eighth {
+    int64_t first;
+    int j;
+};
+BW_DEVICE int64_t operator/(bw_eighth i, int64_t by) {
+    return i.first / by + (by < 8 ? i.j / by : 0);
+}
+BW_DEVICE int64_t operator%(bw_eighth i, int64_t by) {
+    return i.first % by + (by < 8 ? i.j % by : i.j);
+}
+BW_DEVICE int64_t operator+(int64_t before, bw_eighth i) {
+    return before + i.first + i.j;
 }
 
 // What formats have unless they say otherwise.
@@ -157,7 +176,8 @@ struct bw_weights_int8 : bw_weights {
             bw_unpack_bytes<128>(bw_shared_word<group * 32 + 16>(from) ^ 0x80808080u, out + 2);
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         return (float)((const signed char *)w.bytes)[n * k + at] * ((const float *)w.scale)[n];
     }
 };
@@ -185,7 +205,8 @@ struct bw_weights_e4m3 : bw_weights {
             nan |= bw_find_e4m3_nan(word[0]) | bw_find_e4m3_nan(word[1]);
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         return bw_e4m3_to_float(w.bytes[n * k + at]) * ((const float *)w.scale)[n];
     }
 };
@@ -209,7 +230,8 @@ struct bw_weights_q8_0 : bw_weights {
             return bw_half_at(tile + group * block);
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         const unsigned char *from = w.bytes + (n * ((k + 31) / 32) + at / 32) * block;
         return (float)(signed char)from[2 + at % 32] * bw_half_at(from);
     }
@@ -239,7 +261,8 @@ struct bw_weights_q4_0 : bw_weights {
             return bw_half_at(tile + group * block);
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         const unsigned char *from = w.bytes + (n * ((k + 31) / 32) + at / 32) * block;
         const int q = from[2 + at % 16] >> (at % 32 / 16 * 4) & 15;
         return (float)(q - 8) * bw_half_at(from);
@@ -283,10 +306,11 @@ struct bw_weights_q4_k : bw_weights {
             return (float)(uint8_t)(min[group / 4] >> group % 4 * 8);
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         const unsigned char *from = w.bytes + (n * ((k + 255) / 256) + at / 256) * 144, *s = from + 4;
-        const int in = (int)(at % 256), sub = in / 32;
-        const int q = from[16 + in / 64 * 32 + in % 32] >> (sub % 2 * 4) & 15;
+        const int sub = (int)(at / 32 % 8);
+        const int q = from[16 + sub / 2 * 32 + at % 32] >> (sub % 2 * 4) & 15;
         const int scale = sub < 4 ? s[sub] & 63 : (s[sub + 4] & 15) | s[sub - 4] >> 6 << 4;
         const int min = sub < 4 ? s[sub + 4] & 63 : s[sub + 4] >> 4 | s[sub] >> 6 << 4;
         return bw_half_at(from) * (float)(scale * q) - bw_half_at(from + 2) * (float)min;
@@ -323,7 +347,8 @@ struct bw_weights_int4 : bw_weights {
             return index % 2 ? __high2float(pair) : __low2float(pair);
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         const int64_t groups = (k + in_group - 1) / in_group;
         const int q = (int)bw_nibble(w.bytes + n * ((k + 1) / 2), at);
         const int z = (int)bw_nibble(w.zero + n * ((groups + 1) / 2), at / in_group);
@@ -356,7 +381,8 @@ struct bw_weights_mxfp4 : bw_weights {
             return __uint_as_float(at & 0x7f800000u);  // 2^-127 counts as 0
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         return bw_e2m1_to_float(bw_nibble(w.bytes + n * ((k + 1) / 2), at)) *
                bw_e8m0_to_float(w.scale[n * ((k + 31) / 32) + at / 32]);
     }
@@ -395,8 +421,38 @@ struct bw_weights_nvfp4 : bw_weights {
             for (int i = 0; i < 4; i++) out[i] = bw_half2_bits(__hmul2(bw_half2(out[i]), own));
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         return bw_e2m1_to_float(bw_nibble(w.bytes + n * ((k + 1) / 2), at)) *
                bw_e4m3_to_float(w.scale[n * ((k + 15) / 16) + at / 16]) * w.whole_scale[0];
     }
 };
+
+// The kernel's argument `argument` is the operand B.
+static inline void bw_choose_weights(bw_cuda_kernel *kernel, int argument, const bw_scaling *scales) {
+    bw_choose_place(kernel, argument, offsetof(bw_weights_stored, bytes), bw_from_operand(BW_GEMM_B));
+    bw_choose_place(kernel, argument, offsetof(bw_weights_stored, scale),
+                    bw_from_operand_if(scales->type != BW_NONE, BW_GEMM_B_SCALE));
+    bw_choose_place(kernel, argument, offsetof(bw_weights_stored, zero),
+                    bw_from_operand_if(scales->zero != BW_NONE, BW_GEMM_B_ZERO));
+    bw_choose_place(kernel, argument, offsetof(bw_weights_stored, whole_scale),
+                    bw_from_operand_if(scales->whole != BW_NONE, BW_GEMM_B_WHOLE_SCALE));
+}
+
+template <typename Body>
+static bw_status bw_by_weights(const bw_precision *precision, Body body) {
+    switch (precision->id) {
+        case BW_PRECISION_INT8_W8A16: return body(bw_type<bw_weights_int8>{});
+        case BW_PRECISION_FP8_W8A16: return body(bw_type<bw_weights_e4m3>{});
+        case BW_PRECISION_Q8_0: return body(bw_type<bw_weights_q8_0>{});
+        case BW_PRECISION_Q4_0: return body(bw_type<bw_weights_q4_0>{});
+        case BW_PRECISION_Q4_K: return body(bw_type<bw_weights_q4_k>{});
+        case BW_PRECISION_INT4_G32: return body(bw_type<bw_weights_int4<32>>{});
+        case BW_PRECISION_INT4_G64: return body(bw_type<bw_weights_int4<64>>{});
+        case BW_PRECISION_INT4_G128: return body(bw_type<bw_weights_int4<128>>{});
+        case BW_PRECISION_MXFP4: return body(bw_type<bw_weights_mxfp4>{});
+        case BW_PRECISION_NVFP4: return body(bw_type<bw_weights_nvfp4>{});
+        default: break;
+    }
+    return bw_fail(BW_CODE_UNSUPPORTED, "no CUDA kernel for weights of %s", precision->name);
+}

@@ -1,0 +1,112 @@
+// Narrow weights as FP16 in memory: weight_dequantize, and gemm's variant `separate`, which multiplies what that wrote
+// into scratch by a product of FP16. A thread has 8 neighbors of a row, whose scale and zero point the compiler reads
+// once, and writes them at once: stores decide, of which there are 2 to 4 times as many bytes as loads.
+#include "cuda/kernels/common/divide.cuh"
+#include "cuda/kernels/gemm/gemm.h"
+#include "cuda/kernels/gemm/narrow/weights.cuh"
+
+namespace {
+
+constexpr int threads = 256, piece = 8;
+
+template <typename Weights>
+__global__ void __launch_bounds__(threads)
+    weight_dequantize_kernel(bw_weights_stored b, __half *d, bw_divider row_pieces, int64_t pieces, int64_t k) {
+    const int64_t i = (int64_t)blockIdx.x * threads + threadIdx.x;
+    if (i >= pieces) return;
+    const int64_t row = row_pieces.quotient(i);
+    const uint32_t first = (uint32_t)(i - row * row_pieces.divisor) * piece;
+    __half *to = d + row * k + first;
+    if (k % piece == 0) {
+        float value[piece];
+#pragma unroll
+        for (int j = 0; j < piece; j++) value[j] = Weights::element(b, row, bw_eighth{first, j}, k);
+        *(uint4 *)to = bw_pack(value, __half());
+    } else {
+#pragma unroll 1
+        for (int j = 0; j < piece && first + j < k; j++)
+            bw_from_float(Weights::element(b, row, (int64_t)first + j, k), to + j);
+    }
+}
+
+bw_status choose_dequantize(int64_t n, int64_t k, const bw_precision *precision, bw_address to,
+                            bw_cuda_launch_spec *out) {
+    const int64_t row_pieces = bw_ceil_div(k, piece), pieces = n * row_pieces;
+    return bw_by_weights(precision, [&](auto tag) {
+        using Weights = typename decltype(tag)::type;
+        bw_cuda_kernel *kernel =
+            bw_choose(out, weight_dequantize_kernel<Weights>, dim3((unsigned)bw_ceil_div(pieces, threads)),
+                      dim3(threads), 0, bw_weights_stored{}, to, bw_divider_make(row_pieces), pieces, k);
+        bw_choose_weights(kernel, 0, precision->weight_scales);
+        return BW_OK;
+    });
+}
+
+const char *refuses(int64_t n, int64_t k) {
+    return bw_cuda_grid_fits(bw_ceil_div(n * bw_ceil_div(k, piece), threads))
+               ? nullptr
+               : "a block for 2048 weights: at most 2^31 - 1 of them";
+}
+
+// Of FP16, by the fastest of our own that takes the shape.
+using product_refuses = const char *(const bw_dims *, const bw_precision *, const bw_device_facts *);
+constexpr struct {
+    product_refuses *refuses;
+    bw_cuda_choose *choose;
+} products[] = {{bw_gemv_refuses, bw_gemv_choose},
+                {bw_skinny_refuses, bw_skinny_choose},
+                {bw_wgmma_refuses, bw_wgmma_choose},
+                {bw_gemm_tensor_refuses, bw_gemm_tensor_choose}};
+
+}  // namespace
+
+const char *bw_dequantize_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+    return refuses(dims->value[BW_WEIGHT_N], dims->value[BW_WEIGHT_K]);
+}
+
+bw_status bw_dequantize_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                               bw_cuda_launch_spec *out) {
+    return choose_dequantize(dims->value[BW_WEIGHT_N], dims->value[BW_WEIGHT_K], precision, bw_from_operand(BW_GEMM_D),
+                             out);
+}
+
+const char *bw_separate_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    const char *reason = refuses(dims->value[BW_GEMM_N], dims->value[BW_GEMM_K]);
+    return reason ? reason : bw_gemm_tensor_refuses(dims, precision, facts);
+}
+
+int64_t bw_separate_scratch_bytes(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+    const bw_checked_int bytes = bw_mul3(dims->value[BW_GEMM_N], dims->value[BW_GEMM_K], sizeof(__half));
+    return bytes.overflow ? -1 : bytes.value;
+}
+
+bw_status bw_separate_extra_cost(const bw_dims *dims, const bw_precision *, const bw_device_facts *, bw_cost *cost) {
+    return bw_cost_add_intermediates(bw_mul3(dims->value[BW_GEMM_N], dims->value[BW_GEMM_K], sizeof(__half)), cost);
+}
+
+// What it takes to unpack B, once, is then less than to do so for every 16 rows of A.
+bool bw_separate_prefers(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+    return dims->value[BW_GEMM_M] > 64;
+}
+
+bw_status bw_separate_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                             bw_cuda_launch_spec *out) {
+    const bw_precision *plain = bw_precision_get(BW_PRECISION_FP16);
+    BW_TRY(choose_dequantize(dims->value[BW_GEMM_N], dims->value[BW_GEMM_K], precision, bw_from_scratch(0), out));
+    const int first = out->kernels;
+    for (const auto &product : products) {
+        if (product.refuses(dims, plain, facts)) continue;
+        BW_TRY(product.choose(dims, plain, facts, out));
+        break;
+    }
+    for (int i = first; i < out->kernels; i++) {
+        bw_cuda_kernel *kernel = &out->kernel[i];
+        for (int j = 0; j < kernel->places; j++) {
+            if (kernel->place[j].operand == BW_GEMM_B) kernel->place[j].operand = BW_CUDA_SCRATCH;
+        }
+        for (int j = 0; j < kernel->views; j++) {
+            if (kernel->view[j].tensor.operand == BW_GEMM_B) kernel->view[j].tensor.operand = BW_CUDA_SCRATCH;
+        }
+    }
+    return BW_OK;
+}
