@@ -34,7 +34,9 @@ def rungs(device: _core.Device, m: int, n: int, k: int, seconds: float) -> None:
         share = 100 * read_ns(device, cost["bytes_read"], seconds) / times[name]
         kernels = device.kernels("gemm", "q4_0", params, name)
         used = [(kernel["registers"], kernel["resident_blocks"], kernel["local_bytes"]) for kernel in kernels]
-        rows.append([name, times[name] / 1e3, moved / least, share, *("+".join(map(str, x)) for x in zip(*used))])
+        rows.append(
+            [name, times[name] / 1e3, moved / least, share, *("+".join(map(str, x)) for x in zip(*used, strict=True))]
+        )
     heads = ["variant", "us", "x bytes", "% of a read", "registers", "blocks an SM", "spilled"]
     table(f"gemm q4_0 {m}x{n}x{k}", heads, rows)
     if "repacked" in times:
@@ -62,9 +64,8 @@ def main() -> None:
             params = dict(zip("NK", SHAPES[0], strict=True))
             result, cost, _ = measure(device, "weight_dequantize", precision, params, max_seconds=args.seconds)
             moved, time_ns = cost["bytes_read"] + cost["bytes_written"], float(result["median_ns"])
-            rows.append(
-                [precision, time_ns / 1e3, moved / time_ns, 100 * copy_ns(device, moved, args.seconds) / time_ns]
-            )
+            share = 100 * copy_ns(device, moved, args.seconds) / time_ns
+            rows.append([precision, time_ns / 1e3, moved / time_ns, share])
         table("weight_dequantize {}x{}".format(*SHAPES[0]), ["format", "us", "GB/s", "% of a copy"], rows)
 
 

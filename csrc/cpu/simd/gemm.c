@@ -366,13 +366,10 @@ const bw_variant_table BW_CPU_TABLE(weight_dequantize) = {dequantize_rows, 1, NU
 
 /* A tile, see ops/families/gemm.h: the words of its blocks, then their scales. */
 static void repack_tile(const char *from, int64_t row_bytes, int64_t rows, int64_t blocks, char *to) {
-    for (int64_t piece = 0; piece < blocks; piece += BW_Q4_0_TILE_PIECE) {
-        const int64_t end = bw_min64(piece + BW_Q4_0_TILE_PIECE, blocks);
-        for (int64_t r = 0; r < rows; r++) {
-            for (int word = 0; word < BW_Q4_0_HALF / 4; word++) {
-                for (int64_t g = piece; g < end; g++, to += 4) {
-                    memcpy(to, from + r * row_bytes + g * BW_Q4_0_BYTES + 2 + 4 * word, 4);
-                }
+    for (int64_t r = 0; r < rows; r++) {
+        for (int word = 0; word < BW_Q4_0_HALF / 4; word++) {
+            for (int64_t g = 0; g < blocks; g++, to += 4) {
+                memcpy(to, from + r * row_bytes + g * BW_Q4_0_BYTES + 2 + 4 * word, 4);
             }
         }
     }

@@ -161,3 +161,14 @@ bw_work bw_case_work(bw_case *self) {
     return (bw_work){
         .run = run_launch, .context = self, .stream = context ? context->stream(self->session->device) : NULL};
 }
+
+static bw_status run_transform(void *context, int64_t set, bool captured) {
+    (void)captured;
+    return transform(context, set);
+}
+
+bw_work bw_case_transforms(bw_case *self) {
+    bw_work work = bw_case_work(self);
+    work.run = bw_case_choice(self)->variant->transform ? run_transform : NULL;
+    return work;
+}

@@ -61,6 +61,7 @@ static bw_status gemm_reference(const bw_dims *dims, const bw_precision *precisi
     out->operand = BW_GEMM_D;
     out->offset = m * n + column;
     out->count = bw_min64(TILE, n - column);
+    out->freedom = 1.0 / (1.0 / (double)out->count + 1.0 / (double)k); /* its elements have factors in common */
     /* A product's mean square is that of its factors: 1/9 of two that are uniform in [-1, 1). */
     out->scale = sqrt((double)k) / sqrt(bw_source_inverse_square(&a_source) * bw_source_inverse_square(&b_source));
     for (int64_t j = 0; j < out->count; j++) {
@@ -76,11 +77,15 @@ static bw_status gemm_reference(const bw_dims *dims, const bw_precision *precisi
 }
 
 /* FP32 accumulation errs like a random walk, tensor cores (which truncate) a little in one direction, which grows with
- * K. One product left out would be 0.25 / (sqrt(K) / 3): far above this. */
+ * K. One product left out would be 0.25 / (sqrt(K) / 3): far above this.
+ * A variant that stores narrow weights in the activations' type adds up to one roundoff u to each one's relative error,
+ * evenly distributed: a mean square of u^2 / 3 at most, which a sum of K such errors has relative to its scale, too. */
 static bw_tolerance gemm_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
-    (void)precision, (void)rounds_once; /* every variant accumulates in FP32 */
     double k = (double)dims->value[BW_GEMM_K];
-    return (bw_tolerance){bw_dtype_roundoff(BW_FP32) * (8.0 * sqrt(k) + k / 4.0), 0.0};
+    double accumulation = bw_dtype_roundoff(BW_FP32) * (8.0 * sqrt(k) + k / 4.0);
+    if (rounds_once) return (bw_tolerance){accumulation, 0.0};
+    double rounding = bw_dtype_roundoff(precision->activation) / sqrt(3.0);
+    return (bw_tolerance){accumulation + 5.0 * rounding, sqrt(rounding * rounding + accumulation * accumulation)};
 }
 
 const bw_op bw_op_gemm = {
@@ -199,10 +204,8 @@ static bw_status repack_reference(const bw_dims *dims, const bw_precision *preci
         for (int64_t g = 0; g < blocks; g++) {
             int8_t block[BW_Q4_0_BYTES];
             bw_q4_0_fill(key, (uint64_t)((row0 + r) * row_blocks + block0 + g), block);
-            const int64_t piece = g / BW_Q4_0_TILE_PIECE * BW_Q4_0_TILE_PIECE;
-            const int64_t wide_piece = bw_min64(BW_Q4_0_TILE_PIECE, blocks - piece);
             for (int i = 0; i < BW_Q4_0_HALF; i++) {
-                const int64_t word = piece * rows * 4 + (r * 4 + i / 4) * wide_piece + g - piece;
+                const int64_t word = (r * 4 + i / 4) * blocks + g;
                 out->values[4 * word + i % 4] = block[2 + i];
             }
             double *scale = out->values + BW_Q4_0_HALF * rows * blocks + 2 * (r * blocks + g);

@@ -27,8 +27,7 @@ enum {
     BW_GEMM_OPERANDS
 };
 
-/* Tiles of Q4_0: 16 rows of B by 8 blocks, fewer at the ends of B; tiles of the same rows are neighbors. In a tile of
- * so many rows and blocks come first the blocks' 16 bytes, as four words: of four blocks after the other those, row by
- * row, then word by word, so that 16 bytes are the same word of four neighboring blocks; then, row by row, the scales.
- */
-enum { BW_Q4_0_TILE_ROWS = 16, BW_Q4_0_TILE_BLOCKS = 8, BW_Q4_0_TILE_PIECE = 4 };
+/* Tiles of Q4_0: 16 rows of B by 4 blocks, fewer at the ends of B; tiles of the same rows are neighbors. In a tile come
+ * first the words of the blocks' 16 bytes, row by row and there word by word, so that 16 bytes are the same word of
+ * four blocks; then, row by row, the scales. */
+enum { BW_Q4_0_TILE_ROWS = 16, BW_Q4_0_TILE_BLOCKS = 4 };
