@@ -93,6 +93,20 @@ def test_gains_are_over_the_last_verified_variant(found: pd.DataFrame) -> None:
     }
 
 
+def test_a_transform_pays_after_the_launches_that_save_it(found: pd.DataFrame) -> None:
+    """30 ms once, against the first variant: 8 ms a launch, of which `fast` saves 6, and `slow` none."""
+    assert found["break_even_tokens"].isna().all()
+    ladder = [row | {"precisions": ["fp16"]} for row in LADDER if row["name"] in ("plain", "slow", "fast")]
+    rows = {"plain": measured(8.0), "slow": measured(10.0, transform_ms=30.0), "fast": measured(2.0, transform_ms=30.0)}
+    common = {"operation": "gemm", "precision": "fp16", "shape": "M=1", "backend": "cuda", "device": "Card"}
+    line = ablation_table.make_frame(ladder, rows, [], [], common, set()).set_index("version")
+    assert line["break_even_tokens"].dropna().to_dict() == {"fast": 5.0}
+    notes = [note for note in ablation_table.notes(line.reset_index()) if "fast" in note]
+    assert len(notes) == 1
+    assert "30 ms" in notes[0]
+    assert "5.0" in notes[0]
+
+
 def test_speedups_are_over_the_fastest_verified_peer(found: pd.DataFrame) -> None:
     """B is faster, but its result was not verified."""
     line = found.set_index("version")

@@ -29,8 +29,11 @@ def spread(groups: np.ndarray, columns: int) -> np.ndarray:
 
 
 def allowed_error(precision: str, p: Shape) -> float:
-    """One rounding; FP32 sums of K products, in any order, some units truncating. `separate` rounds each weight, too: by
-    a third of a roundoff's square on average, of which no sum of K such errors is five times the root."""
+    """One rounding; FP32 sums of K products, in any order, some units truncating.
+
+    `separate` rounds each weight, too: by a roundoff over the root of 3 on average, which sums of K such errors are
+    below five times of.
+    """
     weights = 5 * ROUNDOFF["fp16"] / np.sqrt(3) if p.get("variant") == "separate" else 0
     return ROUNDOFF[RESULT[precision]] + weights + F32 * (8 * np.sqrt(p["K"]) + p["K"] / 4)
 
