@@ -43,6 +43,11 @@ static bw_rows gemm_rows(const bw_dims *dims, const bw_precision *precision) {
     return (bw_rows){.count = dims->value[BW_GEMM_M] * tiles, .elems = TILE, .line = tiles};
 }
 
+/* Whether a variant may store weights in the activations' type, rounded to it. */
+static bool is_rounded(const bw_precision *precision) {
+    return precision->weight != precision->activation;
+}
+
 static bw_status gemm_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                 bw_reference_row *out) {
     int64_t n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
@@ -61,7 +66,8 @@ static bw_status gemm_reference(const bw_dims *dims, const bw_precision *precisi
     out->operand = BW_GEMM_D;
     out->offset = m * n + column;
     out->count = bw_min64(TILE, n - column);
-    out->freedom = 1.0 / (1.0 / (double)out->count + 1.0 / (double)k); /* its elements have factors in common */
+    /* Its elements have A's factors in common. */
+    if (is_rounded(precision)) out->freedom = 1.0 / (1.0 / (double)out->count + 1.0 / (double)k);
     /* A product's mean square is that of its factors: 1/9 of two that are uniform in [-1, 1). */
     out->scale = sqrt((double)k) / sqrt(bw_source_inverse_square(&a_source) * bw_source_inverse_square(&b_source));
     for (int64_t j = 0; j < out->count; j++) {
@@ -83,7 +89,7 @@ static bw_status gemm_reference(const bw_dims *dims, const bw_precision *precisi
 static bw_tolerance gemm_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
     double k = (double)dims->value[BW_GEMM_K];
     double accumulation = bw_dtype_roundoff(BW_FP32) * (8.0 * sqrt(k) + k / 4.0);
-    if (rounds_once) return (bw_tolerance){accumulation, 0.0};
+    if (rounds_once || !is_rounded(precision)) return (bw_tolerance){accumulation, 0.0};
     double rounding = bw_dtype_roundoff(precision->activation) / sqrt(3.0);
     return (bw_tolerance){accumulation + 5.0 * rounding, sqrt(rounding * rounding + accumulation * accumulation)};
 }
