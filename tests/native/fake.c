@@ -325,6 +325,13 @@ static bw_status prepare_row(int row, const bw_launch *sets, int64_t set_count, 
     return BW_OK;
 }
 
+static bw_status transform_row(const bw_launch *launch) {
+    BW_TRY(fake_called("transform"));
+    fake.transforms++;
+    if (launch->set == 0) memcpy(&fake.transformed, launch->operand[0], sizeof fake.transformed);
+    return BW_OK;
+}
+
 static void release_state(void *state) {
     fake.live_states--;
     free(state);
@@ -375,7 +382,7 @@ ROW_FUNCTIONS(2)
         .name = title, .text = title, .precisions = ~0u, .rounds_once = (row) != 1, .refuses = refuses_##row, \
         .prefers = prefers_##row, .scratch_bytes = scratch_##row, .largest_scratch_bytes = largest_##row,     \
         .workspace_bytes = workspace_##row, .extra_cost = extra_##row, .prepare = prepare_##row,              \
-        .release = release_state, .launch = launch_##row                                                      \
+        .release = release_state, .transform = (row) == 1 ? transform_row : NULL, .launch = launch_##row      \
     }
 static const bw_variant variant_rows[FAKE_ROWS] = {ROW(0, "plain"), ROW(1, "middle"), ROW(2, "library")};
 
