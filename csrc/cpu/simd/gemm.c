@@ -1,6 +1,7 @@
 /* gemm: A(M, K), B(N, K) [, C(M, N)] -> D(M, N) = A B^T [+ C].
  * The variants:
  *   naive    one dot product per element of D: B is read again for every row of A;
+ *   separate narrow weights become FP16 in memory, then a product of FP16;
  *   gemv     up to eight rows of A at once: each row of B is read once, straight from memory, several in flight;
  *            weights in narrow types are decoded in registers (gemv_narrow.h);
  *   blocked  panels of A and B copied to fp32 into the caches and multiplied tile by tile in registers: each element
@@ -288,38 +289,7 @@ static int64_t blocked_workspace(const bw_dims *dims, const bw_precision *precis
     return facts->units * (int64_t)sizeof(blocked_room);
 }
 
-static const bw_variant rows[] = {
-    {.name = "naive",
-     .text = "one dot product per output element",
-     .prediction = {.changes = "the baseline: one dot product per output element"},
-     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
-     .rounds_once = true,
-     .launch = naive_launch},
-    {.name = "gemv",
-     .text = "up to 8 rows of A against each row of B, which is read once",
-     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
-     .rounds_once = true,
-     .launch = gemv_launch,
-     .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
-                    .predicted = 1.2,
-                    .because = "one row of A needs B once either way; rows side by side keep more of the "
-                               "memory busy; narrow weights gain more, decoded in registers",
-                    .at = "fp32 M=1 N=4096 K=4096"},
-     .refuses = gemv_refuses,
-     .prefers = gemv_prefers,
-     .workspace_bytes = gemv_workspace},
-    BW_CPU_ROW("blocked", blocked,
-               .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
-               .prediction = {.changes = "panels packed into the caches, tiles of 2 vectors by 4 to 12 rows in "
-                                         "registers",
-                              .predicted = 6.0,
-                              .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
-               .workspace_bytes = blocked_workspace),
-};
-
-const bw_variant_table BW_CPU_TABLE(gemm) = {rows, sizeof rows / sizeof rows[0], "fp32 M=512 N=512 K=512"};
-
-/* ---- weights alone ---- */
+/* ---- weights alone, and products of what became of them ---- */
 
 static product weights_of(const bw_launch *launch) {
     return (product){.launch = launch,
@@ -347,6 +317,81 @@ static void dequantize_share(void *context, int rank, int ranks) {
         BW_DTYPE_SWITCH(p->launch->precision->result, put_piece, values, count, p->d, row * p->k + k);
     }
 }
+
+/* Narrow weights as results are stored, FP16, in scratch; then the product of FP16. */
+static bw_status separate_launch(const bw_launch *launch) {
+    product p = product_of(launch);
+    bw_launch plain = *launch;
+    p.d = launch->scratch;
+    bw_pool_run(launch->device->pool, dequantize_share, &p);
+    plain.precision = bw_precision_get(BW_PRECISION_FP16);
+    plain.operand[BW_GEMM_B] = launch->scratch;
+    return p.m <= GEMV_ROWS_MAX ? gemv_launch(&plain) : blocked_launch(&plain);
+}
+
+static bw_checked_int separate_bytes(const bw_dims *dims) {
+    return bw_mul3(dims->value[BW_GEMM_N], dims->value[BW_GEMM_K], sizeof(uint16_t));
+}
+
+static int64_t separate_scratch(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)precision, (void)facts;
+    return separate_bytes(dims).overflow ? -1 : separate_bytes(dims).value;
+}
+
+static int64_t separate_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)precision;
+    const bw_precision *plain = bw_precision_get(BW_PRECISION_FP16);
+    return dims->value[BW_GEMM_M] <= GEMV_ROWS_MAX ? gemv_workspace(dims, plain, facts)
+                                                   : blocked_workspace(dims, plain, facts);
+}
+
+static bw_status separate_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                               bw_cost *cost) {
+    (void)precision, (void)facts;
+    return bw_cost_add_intermediates(separate_bytes(dims), cost);
+}
+
+static const bw_variant rows[] = {
+    {.name = "naive",
+     .text = "one dot product per output element",
+     .prediction = {.changes = "the baseline: one dot product per output element"},
+     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
+     .rounds_once = true,
+     .launch = naive_launch},
+    {.name = "separate",
+     .text = "narrow weights become FP16 in memory, then gemv or blocked",
+     .prediction = {.changes = "narrow weights as FP16 in memory, once for all rows of A; then the product of FP16",
+                    .predicted = 16.0,
+                    .because = "each weight is decoded once, not for each of 16 rows, which takes most of the time",
+                    .at = "q4_0 M=16 N=4096 K=4096"},
+     .precisions = BW_NARROW_WEIGHT_PRECISIONS,
+     .scratch_bytes = separate_scratch,
+     .workspace_bytes = separate_workspace,
+     .extra_cost = separate_cost,
+     .launch = separate_launch},
+    {.name = "gemv",
+     .text = "up to 8 rows of A against each row of B, which is read once",
+     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
+     .rounds_once = true,
+     .launch = gemv_launch,
+     .prediction = {.changes = "few rows of A: each row of B is read once, 8 of them side by side",
+                    .predicted = 1.2,
+                    .because = "one row of A needs B once either way; rows side by side keep more of the "
+                               "memory busy; narrow weights gain more, decoded in registers",
+                    .at = "fp32 M=1 N=4096 K=4096"},
+     .refuses = gemv_refuses,
+     .prefers = gemv_prefers,
+     .workspace_bytes = gemv_workspace},
+    BW_CPU_ROW("blocked", blocked,
+               .text = "panels converted to fp32 in the caches, tiles of 2 vectors by 4 to 12 rows in registers",
+               .prediction = {.changes = "panels packed into the caches, tiles of 2 vectors by 4 to 12 rows in "
+                                         "registers",
+                              .predicted = 6.0,
+                              .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
+               .workspace_bytes = blocked_workspace),
+};
+
+const bw_variant_table BW_CPU_TABLE(gemm) = {rows, sizeof rows / sizeof rows[0], "fp32 M=512 N=512 K=512"};
 
 static bw_status dequantize_launch(const bw_launch *launch) {
     product p = weights_of(launch);
