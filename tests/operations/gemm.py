@@ -43,14 +43,14 @@ def dequantize(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
 
 
 def repack(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
-    """Tiles of 16 rows by 4 blocks: words of four bytes, [row][word][block], then the scales."""
+    """For 16 rows each: tiles of 4 blocks' words of four bytes, [row][word][block]; then those of scales."""
     blocks = np.frombuffer(bits["B"], np.uint8).reshape(p["N"], -1, 18)
     parts = []
     for row in range(0, p["N"], 16):
-        for column in range(0, blocks.shape[1], 4):
-            tile = blocks[row : row + 16, column : column + 4]
+        tiles = [blocks[row : row + 16, column : column + 4] for column in range(0, blocks.shape[1], 4)]
+        for tile in tiles:
             parts.append(tile[:, :, 2:].reshape(*tile.shape[:2], 4, 4).transpose(0, 2, 1, 3).reshape(-1))
-            parts.append(tile[:, :, :2].reshape(-1))
+        parts += [tile[:, :, :2].reshape(-1) for tile in tiles]
     return {"D": np.concatenate(parts).view(np.int8).reshape(p["N"], -1).astype(np.float32)}
 
 

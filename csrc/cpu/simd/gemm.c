@@ -409,17 +409,13 @@ static const bw_variant dequantize_rows[] = {
 };
 const bw_variant_table BW_CPU_TABLE(weight_dequantize) = {dequantize_rows, 1, NULL};
 
-/* A tile, see ops/families/gemm.h: the words of its blocks, then their scales. */
-static void repack_tile(const char *from, int64_t row_bytes, int64_t rows, int64_t blocks, char *to) {
-    for (int64_t r = 0; r < rows; r++) {
+/* A tile, see ops/families/gemm.h: the words of its blocks, and their scales. */
+static void repack_tile(const char *from, int64_t row_bytes, int64_t rows, int64_t blocks, char *words, char *scales) {
+    for (int64_t r = 0; r < rows; r++, from += row_bytes) {
         for (int word = 0; word < BW_Q4_0_HALF / 4; word++) {
-            for (int64_t g = 0; g < blocks; g++, to += 4) {
-                memcpy(to, from + r * row_bytes + g * BW_Q4_0_BYTES + 2 + 4 * word, 4);
-            }
+            for (int64_t g = 0; g < blocks; g++, words += 4) memcpy(words, from + g * BW_Q4_0_BYTES + 2 + 4 * word, 4);
         }
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t g = 0; g < blocks; g++, to += 2) memcpy(to, from + r * row_bytes + g * BW_Q4_0_BYTES, 2);
+        for (int64_t g = 0; g < blocks; g++, scales += 2) memcpy(scales, from + g * BW_Q4_0_BYTES, 2);
     }
 }
 
@@ -434,7 +430,9 @@ static void repack_share(void *context, int rank, int ranks) {
         const int64_t block = i % wide * BW_Q4_0_TILE_BLOCKS,
                       blocks = bw_min64(BW_Q4_0_TILE_BLOCKS, row_blocks - block);
         const char *from = (const char *)p->b + row * row_bytes + block * BW_Q4_0_BYTES;
-        repack_tile(from, row_bytes, rows, blocks, (char *)p->d + row * row_bytes + block * rows * BW_Q4_0_BYTES);
+        char *to = (char *)p->d + row * row_bytes;
+        repack_tile(from, row_bytes, rows, blocks, to + block * rows * BW_Q4_0_HALF,
+                    to + rows * (row_blocks * BW_Q4_0_HALF + block * 2));
     }
 }
 

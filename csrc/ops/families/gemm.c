@@ -188,40 +188,40 @@ static int repack_operands(const bw_dims *dims, const bw_precision *precision, b
     return weight_operands(dims, precision, bw_operand_make("D", BW_OUT, BW_INT8, BW_SHAPE(n, row_bytes)), out);
 }
 
-/* A reference row is a tile. */
+/* Two reference rows are a tile: its words and its scales. */
 static bw_rows repack_rows(const bw_dims *dims, const bw_precision *precision) {
     (void)precision;
     const int64_t wide = bw_ceil_div(dims->value[BW_WEIGHT_K], BW_Q4_0_TILE_BLOCKS * BW_Q4_0_ELEMS);
-    return (bw_rows){.count = bw_ceil_div(dims->value[BW_WEIGHT_N], BW_Q4_0_TILE_ROWS) * wide,
-                     .elems = BW_Q4_0_TILE_ROWS * BW_Q4_0_TILE_BLOCKS * BW_Q4_0_BYTES,
-                     .line = wide};
+    return (bw_rows){.count = bw_ceil_div(dims->value[BW_WEIGHT_N], BW_Q4_0_TILE_ROWS) * 2 * wide,
+                     .elems = BW_Q4_0_TILE_ROWS * BW_Q4_0_TILE_BLOCKS * BW_Q4_0_HALF,
+                     .line = 2 * wide,
+                     .parts = 2};
 }
 
 static bw_status repack_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                   bw_reference_row *out) {
     (void)precision;
-    const int64_t row_blocks = bw_ceil_div(dims->value[BW_WEIGHT_K], BW_Q4_0_ELEMS);
+    const int64_t row_blocks = bw_ceil_div(dims->value[BW_WEIGHT_K], BW_Q4_0_ELEMS), tile = row / 2;
     const int64_t wide = bw_ceil_div(row_blocks, BW_Q4_0_TILE_BLOCKS);
-    const int64_t row0 = row / wide * BW_Q4_0_TILE_ROWS, block0 = row % wide * BW_Q4_0_TILE_BLOCKS;
+    const int64_t row0 = tile / wide * BW_Q4_0_TILE_ROWS, block0 = tile % wide * BW_Q4_0_TILE_BLOCKS;
     const int64_t rows = bw_min64(BW_Q4_0_TILE_ROWS, dims->value[BW_WEIGHT_N] - row0);
     const int64_t blocks = bw_min64(BW_Q4_0_TILE_BLOCKS, row_blocks - block0);
+    const bool is_scales = row % 2;
     const bw_input_key key = bw_input_key_make(seed, BW_GEMM_B);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t g = 0; g < blocks; g++) {
             int8_t block[BW_Q4_0_BYTES];
             bw_q4_0_fill(key, (uint64_t)((row0 + r) * row_blocks + block0 + g), block);
-            for (int i = 0; i < BW_Q4_0_HALF; i++) {
-                const int64_t word = (r * 4 + i / 4) * blocks + g;
-                out->values[4 * word + i % 4] = block[2 + i];
+            for (int i = 0; i < 2 && is_scales; i++) out->values[2 * (r * blocks + g) + i] = block[i];
+            for (int i = 0; i < BW_Q4_0_HALF && !is_scales; i++) {
+                out->values[4 * ((r * 4 + i / 4) * blocks + g) + i % 4] = block[2 + i];
             }
-            double *scale = out->values + BW_Q4_0_HALF * rows * blocks + 2 * (r * blocks + g);
-            scale[0] = block[0];
-            scale[1] = block[1];
         }
     }
     out->operand = BW_GEMM_D;
-    out->offset = (row0 * row_blocks + block0 * rows) * BW_Q4_0_BYTES;
-    out->count = rows * blocks * BW_Q4_0_BYTES;
+    out->offset = row0 * row_blocks * BW_Q4_0_BYTES + block0 * rows * (is_scales ? 2 : BW_Q4_0_HALF);
+    if (is_scales) out->offset += rows * row_blocks * BW_Q4_0_HALF;
+    out->count = rows * blocks * (is_scales ? 2 : BW_Q4_0_HALF);
     out->scale = 1.0;
     return BW_OK;
 }

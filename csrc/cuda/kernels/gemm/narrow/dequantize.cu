@@ -1,51 +1,59 @@
 // Narrow weights as FP16 in memory: weight_dequantize, and gemm's variant `separate`, which multiplies what that wrote
-// into scratch by a product of FP16. A thread has 8 neighbors of a row, whose scale and zero point the compiler reads
-// once, and writes them at once: stores decide, of which there are 2 to 4 times as many bytes as loads.
-#include "cuda/kernels/common/divide.cuh"
+// into scratch by a product of FP16. A thread has 8 neighbors of a row twice; the compiler reads what they share once.
+// Stores decide, of which there are 2 to 4 times as many bytes as loads, and with 4 bits the arithmetic nearly as much.
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/kernels/gemm/narrow/weights.cuh"
 
 namespace {
 
-constexpr int threads = 256, piece = 8;
+constexpr int most_threads = 256, piece = 8, turns = 2;
+constexpr int64_t most_parts = 65535;  // of a grid's y
 
 template <typename Weights>
-__global__ void __launch_bounds__(threads)
-    weight_dequantize_kernel(bw_weights_stored b, __half *d, bw_divider row_pieces, int64_t pieces, int64_t k) {
-    const int64_t i = (int64_t)blockIdx.x * threads + threadIdx.x;
-    if (i >= pieces) return;
-    const int64_t row = row_pieces.quotient(i);
-    const uint32_t first = (uint32_t)(i - row * row_pieces.divisor) * piece;
-    __half *to = d + row * k + first;
-    if (k % piece == 0) {
-        float value[piece];
+__global__ void __launch_bounds__(most_threads) weight_dequantize_kernel(bw_weights_stored b, __half *d, int64_t k) {
+    const int64_t row = blockIdx.x;
+    d += row * k;
 #pragma unroll
-        for (int j = 0; j < piece; j++) value[j] = Weights::element(b, row, bw_eighth{first, j}, k);
-        *(uint4 *)to = bw_pack(value, __half());
-    } else {
+    for (int turn = 0; turn < turns; turn++) {
+        const uint32_t first = ((blockIdx.y * turns + turn) * blockDim.x + threadIdx.x) * piece;
+        if (first >= k) return;
+        if (k % piece == 0) {
+            float value[piece];
+#pragma unroll
+            for (int j = 0; j < piece; j++) value[j] = Weights::element(b, row, bw_eighth{first, j}, k);
+            bw_store_once((uint4 *)(d + first), bw_pack(value, __half()));
+        } else {
 #pragma unroll 1
-        for (int j = 0; j < piece && first + j < k; j++)
-            bw_from_float(Weights::element(b, row, (int64_t)first + j, k), to + j);
+            for (int64_t at = first; at < first + piece && at < k; at++) {
+                bw_from_float(Weights::element(b, row, at, k), d + at);
+            }
+        }
     }
+}
+
+int threads_for(int64_t k) {
+    const int64_t wanted = bw_ceil_div(bw_ceil_div(k, piece * turns), 32) * 32;
+    return (int)bw_min64(most_threads, wanted);
+}
+
+int64_t parts_of(int64_t k) {
+    return bw_ceil_div(k, (int64_t)threads_for(k) * piece * turns);
 }
 
 bw_status choose_dequantize(int64_t n, int64_t k, const bw_precision *precision, bw_address to,
                             bw_cuda_launch_spec *out) {
-    const int64_t row_pieces = bw_ceil_div(k, piece), pieces = n * row_pieces;
     return bw_by_weights(precision, [&](auto tag) {
         using Weights = typename decltype(tag)::type;
         bw_cuda_kernel *kernel =
-            bw_choose(out, weight_dequantize_kernel<Weights>, dim3((unsigned)bw_ceil_div(pieces, threads)),
-                      dim3(threads), 0, bw_weights_stored{}, to, bw_divider_make(row_pieces), pieces, k);
+            bw_choose(out, weight_dequantize_kernel<Weights>, dim3((unsigned)n, (unsigned)parts_of(k)),
+                      dim3((unsigned)threads_for(k)), 0, bw_weights_stored{}, to, k);
         bw_choose_weights(kernel, 0, precision->weight_scales);
         return BW_OK;
     });
 }
 
 const char *refuses(int64_t n, int64_t k) {
-    return bw_cuda_grid_fits(bw_ceil_div(n * bw_ceil_div(k, piece), threads))
-               ? nullptr
-               : "a block for 2048 weights: at most 2^31 - 1 of them";
+    return bw_cuda_grid_fits(n) && parts_of(k) <= most_parts ? nullptr : "rows of at most 2^28 weights";
 }
 
 // Of FP16, by the fastest of our own that takes the shape.

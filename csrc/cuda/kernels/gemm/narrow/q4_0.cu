@@ -5,7 +5,6 @@
 //              cores (m16n8k16), 16 bytes a lane: its words of four blocks. A block has the tiles of 16 rows, which its
 //              warps share; a lane asks for its warp's tile after the next as soon as it is done with one. A comes
 //              through L1. `transform` repacks B into scratch, once.
-#include "cuda/kernels/common/divide.cuh"
 #include "cuda/kernels/gemm/narrow/weights.cuh"
 #include "cuda/kernels/gemm/tiles.cuh"
 
@@ -15,7 +14,7 @@ using format = bw_weights_q4_0;
 constexpr int block_weights = 32, block_bytes = format::block, naive_threads = 64;
 constexpr int tile_rows = BW_Q4_0_TILE_ROWS, tile_blocks = BW_Q4_0_TILE_BLOCKS;
 constexpr int tile_weights = tile_blocks * block_weights, row_bytes = tile_blocks * block_bytes;  // of a tile's row
-constexpr int most_a_rows = 8, most_warps = 8, most_k = 1 << 25;
+constexpr int most_a_rows = 8, most_warps = 16, most_k = 1 << 25;
 
 template <bool is_per_block>
 __global__ void __launch_bounds__(naive_threads) gemm_q4_0_kernel(const __half *a, bw_weights_stored b, const __half *c,
@@ -52,42 +51,38 @@ BW_DEVICE uint32_t word_of(const uint4 &four, int i) {
     return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
 }
 
-// `single`: A has one row.
-template <bool single, int depth>
-__global__ void __launch_bounds__(most_warps * 32, depth <= 2 ? 4 : 3)
+// `single`: A has one row. `batch`: neighboring tiles that a warp has at once.
+template <bool single, int batch>
+__global__ void __launch_bounds__(most_warps * 32)
     gemm_repacked_kernel(const __half *a, const unsigned char *b, const __half *c, __half *d, int m, int k, int64_t n) {
     __shared__ float shared[most_warps * most_a_rows * tile_rows];
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int quad = lane / 4, in_quad = lane % 4, tiles = k / tile_weights;
     const int64_t row0 = (int64_t)blockIdx.x * tile_rows;
     const int rows = (int)min((int64_t)tile_rows, n - row0);
-    // Of the lane's two rows, or behind the last one that again; everything else of a tile lies at these distances.
+    // Of the lane's two rows, or behind the last one that again.
     const int row = min(quad, rows - 1), apart = min(quad + 8, rows - 1) - row;
-    const unsigned char *next = b + (row0 * tiles + warp * rows) * row_bytes + (row * 4 + in_quad) * 16;
-    const int to_scales = (rows - row) * 64 + row * 8 - in_quad * 16;
-    int to_load = tiles - warp;
-    tile_part parts[depth] = {};
-    const auto load = [&](tile_part &part) {
-        if (to_load > 0) {
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                part.words[i] = bw_load_streaming(next + i * apart * 64);
-                part.scales[i] = bw_load_once((const uint2 *)(next + to_scales + i * apart * 8));
-            }
-        }
-        next += warps * rows * row_bytes;
-        to_load -= warps;
-    };
-#pragma unroll
-    for (int i = 0; i < depth; i++) load(parts[i]);
-    const __half *a_from = a + (single ? 0 : (int64_t)min(quad, m - 1) * k) + warp * tile_weights + in_quad * 4;
+    const unsigned char *words = b + row0 * tiles * row_bytes + (row * 4 + in_quad) * 16;
+    const unsigned char *scales = b + (row0 * row_bytes + rows * 64) * tiles + row * 8;
+    a += (single ? 0 : (int64_t)min(quad, m - 1) * k) + in_quad * 4;
     float total[4] = {};
 #pragma unroll 1
-    for (int first = warp; first < tiles; first += depth * warps) {
+    for (int first = warp * batch; first < tiles; first += warps * batch) {
+        tile_part parts[batch];
 #pragma unroll
-        for (int turn = 0; turn < depth; turn++, a_from += warps * tile_weights) {
-            tile_part &part = parts[turn];
-            if (turn > 0 && first + turn * warps >= tiles) break;
+        for (int turn = 0; turn < batch; turn++) {
+            const int tile = min(first + turn, tiles - 1) * rows;
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                parts[turn].words[i] = bw_load_streaming(words + tile * 64 + i * apart * 64);
+                parts[turn].scales[i] = bw_load_once((const uint2 *)(scales + tile * 8 + i * apart * 8));
+            }
+        }
+#pragma unroll
+        for (int turn = 0; turn < batch; turn++) {
+            if (turn > 0 && first + turn >= tiles) break;
+            const tile_part &part = parts[turn];
+            const __half *a_from = a + (first + turn) * tile_weights;
 #pragma unroll
             for (int g = 0; g < tile_blocks; g++) {
                 const uint2 low = __ldg((const uint2 *)(a_from + g * block_weights));
@@ -110,7 +105,6 @@ __global__ void __launch_bounds__(most_warps * 32, depth <= 2 ? 4 : 3)
                     total[i] = fmaf(fmaf(sum[1][i], format::ratio, sum[0][i]), scale, total[i]);
                 }
             }
-            load(part);
         }
     }
     float *mine = shared + (warp * most_a_rows + in_quad * 2) * tile_rows + quad;
@@ -125,63 +119,79 @@ __global__ void __launch_bounds__(most_warps * 32, depth <= 2 ? 4 : 3)
     }
 }
 
-// A thread writes 16 bytes of a whole tile, the same word of four blocks, or a row's four scales.
-constexpr int repack_threads = 256, tile_pieces = tile_rows * 5;
+// A block has four tiles of 16 rows, staged in shared memory: 16 bytes a thread in, and 16 bytes out, a word of four
+// blocks or the scales of two rows, where rows and tiles are whole; 2 bytes at a time where they are not.
+constexpr int repack_blocks = 4 * tile_blocks, repack_words = tile_rows * repack_blocks;
+constexpr int repack_threads = repack_words + repack_words / 8, block_halves = block_bytes / 2;
+constexpr int repack_pitch = repack_blocks * block_halves + 8;  // halves: the same words of 8 rows in different banks
 
-__global__ void __launch_bounds__(repack_threads) weight_repack_kernel(const uint16_t *b, uint16_t *d, bw_divider wide,
-                                                                       int64_t tiles, int64_t n, int64_t row_blocks) {
-    constexpr int halves = block_bytes / 2;
-    const int64_t at = (int64_t)blockIdx.x * repack_threads + threadIdx.x, tile = at / tile_pieces;
-    const int64_t high = wide.quotient(tile), row0 = high * tile_rows;
-    if (tile >= tiles) return;
-    const int64_t block0 = (tile - high * wide.divisor) * tile_blocks;
-    const int rows = (int)min((int64_t)tile_rows, n - row0);
-    const int blocks = (int)min((int64_t)tile_blocks, row_blocks - block0);
-    const int index = (int)(at % tile_pieces), word = index % 4;
-    const bool is_scales = index >= 4 * tile_rows;
-    const int row = is_scales ? index - 4 * tile_rows : index / 4;
-    if (row >= rows) return;
-    const uint16_t *from = b + ((row0 + row) * row_blocks + block0) * halves + (is_scales ? 0 : 1 + 2 * word);
-    uint16_t *to = d + (row0 * row_blocks + block0 * rows) * halves;
-    to += is_scales ? (rows * 8 + row) * blocks : (row * 4 + word) * blocks * 2;
-    uint16_t piece[2 * tile_blocks];
-    const int each = is_scales ? 1 : 2;
+// The half word at `at` of the words or, behind them, of the scales of `blocks` blocks of `rows` rows.
+BW_DEVICE int source_of(int at, int rows, int blocks) {
+    const bool is_scale = at >= rows * blocks * 8;
+    if (is_scale) at -= rows * blocks * 8;
+    const int each = is_scale ? 1 : 8, tile = at / (rows * tile_blocks * each);
+    const int wide = min(tile_blocks, blocks - tile * tile_blocks), in = at - tile * rows * tile_blocks * each;
+    const int row = in / (wide * each), rest = in - row * wide * each, block = is_scale ? rest : rest / 2 % wide;
+    const int half = is_scale ? 0 : 1 + rest / (2 * wide) * 2 + rest % 2;
+    return row * repack_pitch + (tile * tile_blocks + block) * block_halves + half;
+}
+
+__global__ void __launch_bounds__(repack_threads)
+    weight_repack_kernel(const uint16_t *b, uint16_t *d, int64_t n, int64_t row_blocks) {
+    __shared__ __align__(16) uint16_t staged[tile_rows * repack_pitch];
+    const int64_t row0 = (int64_t)blockIdx.x * tile_rows, block0 = (int64_t)blockIdx.y * repack_blocks;
+    const int rows = (int)min((int64_t)tile_rows, n - row0), thread = (int)threadIdx.x;
+    const int blocks = (int)min((int64_t)repack_blocks, row_blocks - block0);
+    b += (row0 * row_blocks + block0) * block_halves;
+    uint16_t *words = d + row0 * row_blocks * block_halves + block0 * rows * 8;
+    uint16_t *scales = d + row0 * row_blocks * block_halves + rows * row_blocks * 8 + block0 * rows;
+    if (rows == tile_rows && blocks == repack_blocks && row_blocks % 8 == 0) {
+        constexpr int row_pieces = repack_blocks * block_halves / 8;
+        const int row = thread / row_pieces, at = thread % row_pieces * 8;
+        *(uint4 *)(staged + row * repack_pitch + at) =
+            bw_load_once((const uint4 *)(b + row * row_blocks * block_halves + at));
+        __syncthreads();
+        const bool is_scales = thread >= repack_words;
+        uint16_t *to = is_scales ? scales + (thread - repack_words) * 8 : words + thread * 8;
+        uint16_t piece[8];
+        // A piece's four blocks, or twice the four of two rows.
+        const int tile = is_scales ? (thread - repack_words) / 8 : thread / (4 * tile_rows);
+        const int from_row = is_scales ? (thread - repack_words) % 8 * 2 : thread / 4 % tile_rows;
+        const uint16_t *from = staged + from_row * repack_pitch + tile * tile_blocks * block_halves;
+        from += is_scales ? 0 : 1 + thread % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < tile_blocks; i++) {
-#pragma unroll
-        for (int j = 0; j < 2; j++) piece[2 * i + j] = i < blocks && j < each ? __ldg(from + i * halves + j) : 0;
-    }
-    if (blocks == tile_blocks && !is_scales) {
+        for (int i = 0; i < 8; i++) {
+            piece[i] =
+                is_scales ? from[i / 4 * repack_pitch + i % 4 * block_halves] : from[i / 2 * block_halves + i % 2];
+        }
         uint4 bits;
         memcpy(&bits, piece, sizeof bits);
-        *(uint4 *)to = bits;
+        bw_store_once((uint4 *)to, bits);
         return;
     }
-#pragma unroll
-    for (int i = 0; i < tile_blocks; i++) {
-        if (i < blocks) to[i * each] = piece[2 * i];
-        if (i < blocks && !is_scales) to[i * each + 1] = piece[2 * i + 1];
+    for (int i = thread; i < rows * blocks * block_halves; i += repack_threads) {
+        const int row = i / (blocks * block_halves), at = i % (blocks * block_halves);
+        staged[row * repack_pitch + at] = b[row * row_blocks * block_halves + at];
+    }
+    __syncthreads();
+    for (int i = thread; i < rows * blocks * block_halves; i += repack_threads) {
+        const int scale = i - rows * blocks * 8;
+        *(scale < 0 ? words + i : scales + scale) = staged[source_of(i, rows, blocks)];
     }
 }
 
 int64_t row_blocks_of(int64_t k) {
     return bw_ceil_div(k, block_weights);
 }
-int64_t tiles_of(int64_t n, int64_t k) {
-    return bw_ceil_div(n, tile_rows) * bw_ceil_div(row_blocks_of(k), tile_blocks);
-}
 
 void choose_repack(int64_t n, int64_t k, bw_address to, bw_cuda_launch_spec *out) {
-    const int64_t tiles = tiles_of(n, k), wide = bw_ceil_div(row_blocks_of(k), tile_blocks);
-    bw_choose(out, weight_repack_kernel, dim3((unsigned)bw_ceil_div(tiles * tile_pieces, repack_threads)),
-              dim3(repack_threads), 0, bw_from_operand(BW_GEMM_B), to, bw_divider_make(wide), tiles, n,
+    const dim3 grid((unsigned)bw_ceil_div(n, tile_rows), (unsigned)bw_ceil_div(row_blocks_of(k), repack_blocks));
+    bw_choose(out, weight_repack_kernel, grid, dim3(repack_threads), 0, bw_from_operand(BW_GEMM_B), to, n,
               row_blocks_of(k));
 }
 
-const char *repack_refuses(int64_t n, int64_t k) {
-    return bw_cuda_grid_fits(bw_ceil_div(tiles_of(n, k) * tile_pieces, repack_threads))
-               ? nullptr
-               : "16 bytes of a tile a thread: at most 2^31 - 1 blocks of 256";
+const char *repack_refuses(int64_t k) {
+    return bw_ceil_div(row_blocks_of(k), repack_blocks) <= 65535 ? nullptr : "rows of at most 65535 times 512 weights";
 }
 
 template <bool is_per_block>
@@ -215,10 +225,10 @@ bw_status bw_q4_0_per_block_choose(const bw_dims *dims, const bw_precision *, co
 }
 
 const char *bw_q4_0_repacked_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
-    const int64_t n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
+    const int64_t k = dims->value[BW_GEMM_K];
     if (dims->value[BW_GEMM_M] > most_a_rows) return "repacked takes at most 8 rows of A";
     if (k % tile_weights != 0 || k > most_k) return "repacked takes rows of a multiple of 128 elements, at most 2^25";
-    return repack_refuses(n, k);
+    return nullptr;
 }
 
 int64_t bw_q4_0_repacked_scratch_bytes(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
@@ -243,16 +253,17 @@ bw_status bw_q4_0_repacked_transform(const bw_launch *launch) {
 bw_status bw_q4_0_repacked_choose(const bw_dims *dims, const bw_precision *, const bw_device_facts *facts,
                                   bw_cuda_launch_spec *out) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    int64_t warps = n > (int64_t)facts->units * 4 * tile_rows ? 4 : most_warps;
+    int64_t warps = 2;
+    while (warps < most_warps && bw_ceil_div(n, tile_rows) * warps < 24 * (int64_t)facts->units) warps *= 2;
     if (getenv("REPACKED_WARPS")) warps = atoi(getenv("REPACKED_WARPS"));
     const char *deep = getenv("REPACKED_DEPTH");
-    const int dp = deep ? atoi(deep) : 2;
+    const int dp = deep ? atoi(deep) : 1;
     auto *function = m == 1    ? dp == 1   ? gemm_repacked_kernel<true, 1>
                                  : dp == 2 ? gemm_repacked_kernel<true, 2>
-                                           : gemm_repacked_kernel<true, 3>
+                                           : gemm_repacked_kernel<true, 4>
                         : dp == 1 ? gemm_repacked_kernel<false, 1>
                      : dp == 2 ? gemm_repacked_kernel<false, 2>
-                               : gemm_repacked_kernel<false, 3>;
+                               : gemm_repacked_kernel<false, 4>;
     bw_choose(out, function, dim3((unsigned)bw_ceil_div(n, tile_rows)),
               dim3((unsigned)bw_min64(warps, k / tile_weights) * 32), 0, bw_from_operand(BW_GEMM_A), bw_from_scratch(0),
               bw_from_operand_if(dims->value[BW_GEMM_BETA] != 0, BW_GEMM_C), bw_from_operand(BW_GEMM_D), m, k, n);
@@ -260,7 +271,7 @@ bw_status bw_q4_0_repacked_choose(const bw_dims *dims, const bw_precision *, con
 }
 
 const char *bw_repack_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
-    return repack_refuses(dims->value[BW_WEIGHT_N], dims->value[BW_WEIGHT_K]);
+    return repack_refuses(dims->value[BW_WEIGHT_K]);
 }
 
 bw_status bw_repack_choose(const bw_dims *dims, const bw_precision *, const bw_device_facts *,
