@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(most_warps * 32)
             const int tile = min(first + turn, tiles - 1) * rows;
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                parts[turn].words[i] = bw_load_streaming(words + tile * 64 + i * apart * 64);
+                parts[turn].words[i] = bw_load_once((const uint4 *)(words + tile * 64 + i * apart * 64));
                 parts[turn].scales[i] = bw_load_once((const uint2 *)(scales + tile * 8 + i * apart * 8));
             }
         }
@@ -83,10 +83,14 @@ __global__ void __launch_bounds__(most_warps * 32)
             if (turn > 0 && first + turn >= tiles) break;
             const tile_part &part = parts[turn];
             const __half *a_from = a + (first + turn) * tile_weights;
+            uint2 act[tile_blocks][2];
+#pragma unroll
+            for (int i = 0; i < 2 * tile_blocks; i++)
+                act[i / 2][i % 2] = *(const uint2 *)(a_from + i * block_weights / 2);
+            __syncwarp();  // every load is issued before: the compiler would have some of them wait for others
 #pragma unroll
             for (int g = 0; g < tile_blocks; g++) {
-                const uint2 low = __ldg((const uint2 *)(a_from + g * block_weights));
-                const uint2 high = __ldg((const uint2 *)(a_from + g * block_weights + block_weights / 2));
+                const uint2 low = act[g][0], high = act[g][1];
                 uint32_t upper[4], lower[4];
                 bw_unpack_nibbles(word_of(part.words[0], g), upper);
                 bw_unpack_nibbles(word_of(part.words[1], g), lower);
