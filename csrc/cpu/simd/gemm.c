@@ -43,20 +43,36 @@ enum { PIECE = 256 }; /* of K: whole blocks and groups of every type */
 #define DECODE_BLOCKS(id, decode, from, blocks, out) \
     for (int64_t i = 0; i < (blocks); i++) decode((from) + i * BW_##id##_BYTES, (out) + i * BW_##id##_ELEMS)
 
-/* `count` elements, up to whole blocks, as they are stored. */
-static void decode_stored(bw_dtype dtype, const uint8_t *from, int64_t count, float *out) {
+/* `count` elements, at most PIECE and up to whole blocks, as they are stored. */
+static void decode_stored(bw_dtype dtype, const uint8_t *from, int64_t count, float out[PIECE]) {
+    const int64_t bytes = bw_ceil_div(count, 2);
+    float value[16]; /* no branch for each sign and exponent */
+    int64_t done = 0;
     switch (dtype) {
         case BW_INT8:
             for (int64_t i = 0; i < count; i++) out[i] = (float)(int8_t)from[i];
             break;
         case BW_FP8_E4M3:
-            for (int64_t i = 0; i < count; i++) out[i] = bw_fp8_e4m3_to_float(from[i]);
+            for (; done + 2 * BW_SIMD_FLOATS <= count; done += 2 * BW_SIMD_FLOATS) {
+                for (int v = 0; v < 2; v++) {
+                    const bw_vf x = bw_vf_load_e4m3((const char *)from + done, v) * bw_narrow_factor(dtype);
+                    bw_vf_store(out + done + v * BW_SIMD_FLOATS, x);
+                }
+            }
+            for (int64_t i = done; i < count; i++) out[i] = bw_fp8_e4m3_to_float(from[i]);
             break;
         case BW_UINT4:
-            for (int64_t i = 0; i < count; i++) out[i] = (float)(from[i / 2] >> i % 2 * 4 & 15);
+            for (int64_t i = 0; i < bytes; i++) {
+                out[2 * i] = (float)(from[i] & 15);
+                out[2 * i + 1] = (float)(from[i] >> 4);
+            }
             break;
         case BW_FP4_E2M1:
-            for (int64_t i = 0; i < count; i++) out[i] = bw_fp4_e2m1_to_float(from[i / 2] >> i % 2 * 4 & 15);
+            for (int i = 0; i < 16; i++) value[i] = bw_fp4_e2m1_to_float((uint8_t)i);
+            for (int64_t i = 0; i < bytes; i++) {
+                out[2 * i] = value[from[i] & 15];
+                out[2 * i + 1] = value[from[i] >> 4];
+            }
             break;
         case BW_Q4_0: DECODE_BLOCKS(Q4_0, bw_q4_0_decode, from, bw_ceil_div(count, BW_Q4_0_ELEMS), out); break;
         case BW_Q8_0: DECODE_BLOCKS(Q8_0, bw_q8_0_decode, from, bw_ceil_div(count, BW_Q8_0_ELEMS), out); break;
