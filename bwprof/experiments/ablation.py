@@ -99,9 +99,9 @@ def ablation(
     >>> import bwprof
     >>> data = bwprof.ablation("gemm", M=4, N=64, K=64, device="cpu", cache="hot", max_seconds=0.01, roofs=False)
     >>> data["version"].tolist()
-    ['naive', 'separate', 'gemv', 'blocked']
+    ['naive', 'gemv', 'blocked', 'separate']
     >>> data["predicted_gain"].tolist()[1:]
-    [16.0, 1.2, 6.0]
+    [1.2, 6.0, 16.0]
     """
     if vs is not None:
         check_known("vs", vs, [torch_peers.TORCH])

@@ -43,14 +43,19 @@ def dequantize(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
 
 
 def repack(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
-    """For 16 rows each: tiles of 4 blocks' words of four bytes, [row][word][block]; then those of scales."""
+    """For 16 rows each: tiles of 4 blocks' words, [row][word][block], of elements 8 c to 8 c + 7; then those of scales.
+
+    A word's half bytes are elements 0, 4, 2, 6, 1, 5, 3, 7.
+    """
     blocks = np.frombuffer(bits["B"], np.uint8).reshape(p["N"], -1, 18)
+    quants = np.concatenate([blocks[:, :, 2:] & 15, blocks[:, :, 2:] >> 4], axis=2)
+    eights = quants.reshape(*quants.shape[:2], 4, 8)[..., [0, 4, 2, 6, 1, 5, 3, 7]]
+    words = eights[..., 0::2] | eights[..., 1::2] << 4  # bytes
     parts = []
     for row in range(0, p["N"], 16):
-        tiles = [blocks[row : row + 16, column : column + 4] for column in range(0, blocks.shape[1], 4)]
-        for tile in tiles:
-            parts.append(tile[:, :, 2:].reshape(*tile.shape[:2], 4, 4).transpose(0, 2, 1, 3).reshape(-1))
-        parts += [tile[:, :, :2].reshape(-1) for tile in tiles]
+        starts = range(0, blocks.shape[1], 4)
+        parts += [words[row : row + 16, at : at + 4].transpose(0, 2, 1, 3).reshape(-1) for at in starts]
+        parts += [blocks[row : row + 16, at : at + 4, :2].reshape(-1) for at in starts]
     return {"D": np.concatenate(parts).view(np.int8).reshape(p["N"], -1).astype(np.float32)}
 
 

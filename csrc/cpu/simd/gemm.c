@@ -1,11 +1,11 @@
 /* gemm: A(M, K), B(N, K) [, C(M, N)] -> D(M, N) = A B^T [+ C].
  * The variants:
  *   naive    one dot product per element of D: B is read again for every row of A;
- *   separate narrow weights become FP16 in memory, then a product of FP16;
  *   gemv     up to eight rows of A at once: each row of B is read once, straight from memory, several in flight;
  *            weights in narrow types are decoded in registers (gemv_narrow.h);
  *   blocked  panels of A and B copied to fp32 into the caches and multiplied tile by tile in registers: each element
- *            loaded there serves 12 (or 32) multiplications instead of one.
+ *            loaded there serves 12 (or 32) multiplications instead of one;
+ *   separate narrow weights become FP16 in memory, then a product of FP16.
  * weight_dequantize and weight_repack: one variant each, pieces and tiles shared among the threads. */
 #include "cpu/simd/product.h"
 
@@ -374,17 +374,6 @@ static const bw_variant rows[] = {
      .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
      .rounds_once = true,
      .launch = naive_launch},
-    {.name = "separate",
-     .text = "narrow weights become FP16 in memory, then gemv or blocked",
-     .prediction = {.changes = "narrow weights as FP16 in memory, once for all rows of A; then the product of FP16",
-                    .predicted = 16.0,
-                    .because = "each weight is decoded once, not for each of 16 rows, which takes most of the time",
-                    .at = "q4_0 M=16 N=4096 K=4096"},
-     .precisions = BW_NARROW_WEIGHT_PRECISIONS,
-     .scratch_bytes = separate_scratch,
-     .workspace_bytes = separate_workspace,
-     .extra_cost = separate_cost,
-     .launch = separate_launch},
     {.name = "gemv",
      .text = "up to 8 rows of A against each row of B, which is read once",
      .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
@@ -405,6 +394,17 @@ static const bw_variant rows[] = {
                               .predicted = 6.0,
                               .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
                .workspace_bytes = blocked_workspace),
+    {.name = "separate",
+     .text = "narrow weights become FP16 in memory, then gemv or blocked",
+     .prediction = {.changes = "narrow weights as FP16 in memory, once for all rows of A; then the product of FP16",
+                    .predicted = 16.0,
+                    .because = "each weight is decoded once, not for each of 16 rows, which takes most of the time",
+                    .at = "q4_0 M=16 N=4096 K=4096"},
+     .precisions = BW_NARROW_WEIGHT_PRECISIONS,
+     .scratch_bytes = separate_scratch,
+     .workspace_bytes = separate_workspace,
+     .extra_cost = separate_cost,
+     .launch = separate_launch},
 };
 
 const bw_variant_table BW_CPU_TABLE(gemm) = {rows, sizeof rows / sizeof rows[0], "fp32 M=512 N=512 K=512"};
@@ -425,11 +425,24 @@ static const bw_variant dequantize_rows[] = {
 };
 const bw_variant_table BW_CPU_TABLE(weight_dequantize) = {dequantize_rows, 1, NULL};
 
-/* A tile, see ops/families/gemm.h: the words of its blocks, and their scales. */
+/* Word `word` of a tile's block, see ops/families/gemm.h: of the block's lower halves of bytes, or of its upper ones.
+ */
+static uint32_t repack_word(const char *block, int word) {
+    uint32_t first, second;
+    memcpy(&first, block + 2 + word % 2 * 8, sizeof first);
+    memcpy(&second, block + 6 + word % 2 * 8, sizeof second);
+    const uint32_t pairs = (first >> word / 2 * 4 & 0x0f0f0f0fu) | (second >> word / 2 * 4 & 0x0f0f0f0fu) << 4;
+    return (pairs & 0xff0000ffu) | (pairs & 0xff00u) << 8 | (pairs >> 8 & 0xff00u);
+}
+
+/* A tile: the words of its blocks, and their scales. */
 static void repack_tile(const char *from, int64_t row_bytes, int64_t rows, int64_t blocks, char *words, char *scales) {
     for (int64_t r = 0; r < rows; r++, from += row_bytes) {
         for (int word = 0; word < BW_Q4_0_HALF / 4; word++) {
-            for (int64_t g = 0; g < blocks; g++, words += 4) memcpy(words, from + g * BW_Q4_0_BYTES + 2 + 4 * word, 4);
+            for (int64_t g = 0; g < blocks; g++, words += 4) {
+                const uint32_t repacked = repack_word(from + g * BW_Q4_0_BYTES, word);
+                memcpy(words, &repacked, sizeof repacked);
+            }
         }
         for (int64_t g = 0; g < blocks; g++, scales += 2) memcpy(scales, from + g * BW_Q4_0_BYTES, 2);
     }

@@ -214,7 +214,11 @@ static bw_status repack_reference(const bw_dims *dims, const bw_precision *preci
             bw_q4_0_fill(key, (uint64_t)((row0 + r) * row_blocks + block0 + g), block);
             for (int i = 0; i < 2 && is_scales; i++) out->values[2 * (r * blocks + g) + i] = block[i];
             for (int i = 0; i < BW_Q4_0_HALF && !is_scales; i++) {
-                out->values[4 * ((r * 4 + i / 4) * blocks + g) + i % 4] = block[2 + i];
+                /* Byte i has elements `low` and `low` + 4 of its word. */
+                static const int order[4] = {0, 2, 1, 3};
+                const int low = i / 4 * 8 + order[i % 4], upper = low / BW_Q4_0_HALF * 4, at = 2 + low % BW_Q4_0_HALF;
+                const int halves = (block[at] >> upper & 15) | (block[at + 4] >> upper & 15) << 4;
+                out->values[4 * ((r * 4 + i / 4) * blocks + g) + i % 4] = (int8_t)halves;
             }
         }
     }

@@ -27,7 +27,8 @@ enum {
     BW_GEMM_OPERANDS
 };
 
-/* Tiles of Q4_0: 16 rows of B by 4 blocks, fewer at the ends of B. Those of the same rows are neighbors: first the
- * words of all blocks' 16 bytes, tile by tile, in each row by row and there word by word, so that 16 bytes are the same
- * word of four blocks; then, tile by tile and row by row, the scales. */
+/* Tiles of Q4_0: 16 rows of B by 4 blocks, fewer at the ends of B. Those of the same rows are neighbors: first words,
+ * tile by tile, in each row by row and there word by word, so that 16 bytes are the same word of four blocks; then,
+ * tile by tile and row by row, the scales. Word c of a block has its elements 8 c to 8 c + 7, in the order in which
+ * masks of two halves of bytes find neighbors: from the lowest half byte on 0, 4, 2, 6, 1, 5, 3, 7. */
 enum { BW_Q4_0_TILE_ROWS = 16, BW_Q4_0_TILE_BLOCKS = 4 };

@@ -64,7 +64,14 @@ __global__ void __launch_bounds__(most_warps * 32)
     const int row = min(quad, rows - 1), apart = min(quad + 8, rows - 1) - row;
     const unsigned char *words = b + row0 * tiles * row_bytes + (row * 4 + in_quad) * 16;
     const unsigned char *scales = b + (row0 * row_bytes + rows * 64) * tiles + row * 8;
-    a += (single ? 0 : (int64_t)min(quad, m - 1) * k) + in_quad * 4;
+    a += (single ? 0 : (int64_t)min(quad, m - 1) * k) + in_quad * 8;
+    // -8 in the terms of lower halves, 2^-24 of themselves, and of upper ones, 2^-20: kept in registers, not made anew.
+    uint32_t less[4], upper_less[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        asm volatile("mov.b32 %0, 0x80088008;" : "=r"(less[i]));
+        asm volatile("mov.b32 %0, 0x80808080;" : "=r"(upper_less[i]));
+    }
     float total[4] = {};
 #pragma unroll 1
     for (int first = warp * batch; first < tiles; first += warps * batch) {
@@ -83,25 +90,22 @@ __global__ void __launch_bounds__(most_warps * 32)
             if (turn > 0 && first + turn >= tiles) break;
             const tile_part &part = parts[turn];
             const __half *a_from = a + (first + turn) * tile_weights;
-            uint2 act[tile_blocks][2];
+            uint4 act[tile_blocks];
 #pragma unroll
-            for (int i = 0; i < 2 * tile_blocks; i++)
-                act[i / 2][i % 2] = *(const uint2 *)(a_from + i * block_weights / 2);
+            for (int g = 0; g < tile_blocks; g++) act[g] = *(const uint4 *)(a_from + g * block_weights);
             __syncwarp();  // every load is issued before: the compiler would have some of them wait for others
 #pragma unroll
             for (int g = 0; g < tile_blocks; g++) {
-                const uint2 low = act[g][0], high = act[g][1];
-                uint32_t upper[4], lower[4];
-                bw_unpack_nibbles(word_of(part.words[0], g), upper);
-                bw_unpack_nibbles(word_of(part.words[1], g), lower);
-                const uint32_t even[2] = {__byte_perm(low.x, low.y, 0x5410), __byte_perm(high.x, high.y, 0x5410)};
-                const uint32_t odd[2] = {__byte_perm(low.x, low.y, 0x7632), __byte_perm(high.x, high.y, 0x7632)};
-                float sum[2][4] = {};  // of lower halves, 2^-24 of themselves, and of upper ones, 2^-20
-                constexpr uint32_t less[2] = {0x80088008u, 0x80808080u};  // -8 in the same terms
-                bw_multiply(sum[0], {upper[0], lower[0], upper[1], lower[1]}, even[0], odd[0], __half());
-                bw_multiply(sum[1], {upper[2], lower[2], upper[3], lower[3]}, even[1], odd[1], __half());
-                bw_multiply(sum[0], {less[0], less[0], less[0], less[0]}, even[0], odd[0], __half());
-                bw_multiply(sum[1], {less[1], less[1], less[1], less[1]}, even[1], odd[1], __half());
+                uint32_t first_row[4], second_row[4];
+                bw_unpack_nibbles(word_of(part.words[0], g), first_row);
+                bw_unpack_nibbles(word_of(part.words[1], g), second_row);
+                float sum[2][4] = {};
+                bw_multiply(sum[0], {first_row[0], second_row[0], first_row[1], second_row[1]}, act[g].x, act[g].y,
+                            __half());
+                bw_multiply(sum[1], {first_row[2], second_row[2], first_row[3], second_row[3]}, act[g].z, act[g].w,
+                            __half());
+                bw_multiply(sum[0], less, act[g].x, act[g].y, __half());
+                bw_multiply(sum[1], upper_less, act[g].z, act[g].w, __half());
 #pragma unroll
                 for (int i = 0; i < 4; i += single ? 2 : 1) {
                     const __half2 pair = bw_half2(g / 2 ? part.scales[i / 2].y : part.scales[i / 2].x);
@@ -123,54 +127,59 @@ __global__ void __launch_bounds__(most_warps * 32)
     }
 }
 
-// A block has four tiles of 16 rows, staged in shared memory: 16 bytes a thread in, and 16 bytes out, a word of four
-// blocks or the scales of two rows, where rows and tiles are whole; 2 bytes at a time where they are not.
-constexpr int repack_blocks = 4 * tile_blocks, repack_words = tile_rows * repack_blocks;
-constexpr int repack_threads = repack_words + repack_words / 8, block_halves = block_bytes / 2;
-constexpr int repack_pitch = repack_blocks * block_halves + 8;  // halves: the same words of 8 rows in different banks
+// A block has eight tiles of 16 rows, staged in shared memory: 16 bytes at a time in and out, a word of four blocks or
+// the scales of two rows, where rows and tiles are whole; single words and scales where they are not.
+constexpr int repack_tiles = 8, repack_blocks = repack_tiles * tile_blocks, repack_threads = 288;
+constexpr int block_halves = block_bytes / 2, repack_pitch = repack_blocks * block_halves + 8;  // halves
+constexpr int repack_words = repack_tiles * tile_rows * 4, repack_pieces = repack_words + repack_words / 8;
+static_assert(repack_pieces % repack_threads == 0, "as many pieces for each thread");
 
-// The half word at `at` of the words or, behind them, of the scales of `blocks` blocks of `rows` rows.
-BW_DEVICE int source_of(int at, int rows, int blocks) {
-    const bool is_scale = at >= rows * blocks * 8;
-    if (is_scale) at -= rows * blocks * 8;
-    const int each = is_scale ? 1 : 8, tile = at / (rows * tile_blocks * each);
-    const int wide = min(tile_blocks, blocks - tile * tile_blocks), in = at - tile * rows * tile_blocks * each;
-    const int row = in / (wide * each), rest = in - row * wide * each, block = is_scale ? rest : rest / 2 % wide;
-    const int half = is_scale ? 0 : 1 + rest / (2 * wide) * 2 + rest % 2;
-    return row * repack_pitch + (tile * tile_blocks + block) * block_halves + half;
+BW_DEVICE uint32_t staged_word(const uint16_t *from) {
+    return from[0] | (uint32_t)from[1] << 16;
+}
+BW_DEVICE uint32_t repack_word(const uint16_t *block, int word) {
+    const uint32_t first = staged_word(block + 1 + word % 2 * 4) >> word / 2 * 4;
+    const uint32_t second = staged_word(block + 3 + word % 2 * 4) >> word / 2 * 4;
+    return __byte_perm((first & 0x0f0f0f0fu) | (second & 0x0f0f0f0fu) << 4, 0, 0x3120);
 }
 
 __global__ void __launch_bounds__(repack_threads)
-    weight_repack_kernel(const uint16_t *b, uint16_t *d, int64_t n, int64_t row_blocks) {
+    weight_repack_kernel(const uint16_t *b, unsigned char *d, int64_t n, int64_t row_blocks) {
     __shared__ __align__(16) uint16_t staged[tile_rows * repack_pitch];
     const int64_t row0 = (int64_t)blockIdx.x * tile_rows, block0 = (int64_t)blockIdx.y * repack_blocks;
     const int rows = (int)min((int64_t)tile_rows, n - row0), thread = (int)threadIdx.x;
     const int blocks = (int)min((int64_t)repack_blocks, row_blocks - block0);
     b += (row0 * row_blocks + block0) * block_halves;
-    uint16_t *words = d + row0 * row_blocks * block_halves + block0 * rows * 8;
-    uint16_t *scales = d + row0 * row_blocks * block_halves + rows * row_blocks * 8 + block0 * rows;
+    unsigned char *words = d + row0 * row_blocks * block_bytes + block0 * rows * 16;
+    unsigned char *scales = d + row0 * row_blocks * block_bytes + rows * row_blocks * 16 + block0 * rows * 2;
     if (rows == tile_rows && blocks == repack_blocks && row_blocks % 8 == 0) {
         constexpr int row_pieces = repack_blocks * block_halves / 8;
-        const int row = thread / row_pieces, at = thread % row_pieces * 8;
-        *(uint4 *)(staged + row * repack_pitch + at) =
-            bw_load_once((const uint4 *)(b + row * row_blocks * block_halves + at));
-        __syncthreads();
-        const bool is_scales = thread >= repack_words;
-        uint16_t *to = is_scales ? scales + (thread - repack_words) * 8 : words + thread * 8;
-        uint16_t piece[8];
-        // A piece's four blocks, or twice the four of two rows.
-        const int tile = is_scales ? (thread - repack_words) / 8 : thread / (4 * tile_rows);
-        const int from_row = is_scales ? (thread - repack_words) % 8 * 2 : thread / 4 % tile_rows;
-        const uint16_t *from = staged + from_row * repack_pitch + tile * tile_blocks * block_halves;
-        from += is_scales ? 0 : 1 + thread % 4 * 2;
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            piece[i] =
-                is_scales ? from[i / 4 * repack_pitch + i % 4 * block_halves] : from[i / 2 * block_halves + i % 2];
+        for (int i = thread; i < repack_pieces; i += repack_threads) {
+            const uint16_t *from = b + i / row_pieces * row_blocks * block_halves + i % row_pieces * 8;
+            *(uint4 *)(staged + i / row_pieces * repack_pitch + i % row_pieces * 8) = bw_load_once((const uint4 *)from);
         }
-        uint4 bits;
-        memcpy(&bits, piece, sizeof bits);
-        bw_store_once((uint4 *)to, bits);
+        __syncthreads();
+#pragma unroll
+        for (int i = thread; i < repack_pieces; i += repack_threads) {
+            uint32_t piece[4];
+            if (i < repack_words) {
+                const uint16_t *from = staged + i / 4 % tile_rows * repack_pitch;
+                from += i / (4 * tile_rows) * tile_blocks * block_halves;
+#pragma unroll
+                for (int j = 0; j < 4; j++) piece[j] = repack_word(from + j * block_halves, i % 4);
+            } else {
+                const int at = i - repack_words;
+                const uint16_t *from = staged + at % 8 * 2 * repack_pitch + at / 8 * tile_blocks * block_halves;
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    const uint16_t *two = from + j / 2 * repack_pitch + j % 2 * 2 * block_halves;
+                    piece[j] = two[0] | (uint32_t)two[block_halves] << 16;
+                }
+            }
+            unsigned char *to = i < repack_words ? words + i * 16 : scales + (i - repack_words) * 16;
+            bw_store_once((uint4 *)to, make_uint4(piece[0], piece[1], piece[2], piece[3]));
+        }
         return;
     }
     for (int i = thread; i < rows * blocks * block_halves; i += repack_threads) {
@@ -178,9 +187,13 @@ __global__ void __launch_bounds__(repack_threads)
         staged[row * repack_pitch + at] = b[row * row_blocks * block_halves + at];
     }
     __syncthreads();
-    for (int i = thread; i < rows * blocks * block_halves; i += repack_threads) {
-        const int scale = i - rows * blocks * 8;
-        *(scale < 0 ? words + i : scales + scale) = staged[source_of(i, rows, blocks)];
+    for (int i = thread; i < rows * blocks * 4; i += repack_threads) {
+        const int tile = i / (rows * tile_blocks * 4), wide = min(tile_blocks, blocks - tile * tile_blocks);
+        const int in = i - tile * rows * tile_blocks * 4, block = tile * tile_blocks + in % wide, word = in / wide % 4;
+        const int row = in / (wide * 4);
+        const uint16_t *from = staged + row * repack_pitch + block * block_halves;
+        ((uint32_t *)words)[i] = repack_word(from, word);
+        if (word == 0) ((uint16_t *)scales)[tile * rows * tile_blocks + row * wide + in % wide] = from[0];
     }
 }
 
