@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = {"device": "cpu", "cache": "hot", "max_seconds": 0.01, "roofs": False}
 ONE = {**SMALL, "variant": "naive"}  # one variant is enough
+THREE = {**SMALL, "variant": "naive,gemv,blocked"}  # of FP32
 SHAPE = {"M": 4, "N": 32, "K": 48}
 HEADINGS = ["Version", "Speedup vs PyTorch", "Memory BW", "Occupancy", "Key Change"]
 
@@ -191,8 +192,10 @@ def test_a_note_has_the_reason_of_a_failed_peer(found: pd.DataFrame) -> None:
 
 def test_an_ablation_on_the_cpu() -> None:
     found = bwprof.ablation("gemm", **SHAPE, **SMALL)
-    names = [row["name"] for row in registry.operation("gemm")["variants"]["cpu"]]
+    rows = registry.operation("gemm")["variants"]["cpu"]
+    names = [row["name"] for row in rows]
     assert found["version"].tolist() == names
+    found = found[["fp32" in row["precisions"] for row in rows]]
     assert found["verified"].all()
     times = found["time_ms"].tolist()
     assert found["measured_gain"].tolist()[1:] == pytest.approx([a / b for a, b in pairwise(times)])
@@ -242,7 +245,7 @@ def test_a_variant_of_other_precisions_is_a_row() -> None:
     found = bwprof.ablation("gemm", precision="q4_0", **SHAPE, **SMALL).set_index("version")
     assert found.loc["naive", "status"] == "ok"
     assert "not q4_0" in found.loc["blocked", "reason"]
-    assert found["speedup_vs_first"].dropna().index.tolist() == ["naive", "gemv"]
+    assert found["speedup_vs_first"].dropna().index.tolist() == ["naive", "gemv", "separate"]
 
 
 @pytest.mark.parametrize(
@@ -281,7 +284,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 def test_pytorch_is_measured_beside_the_variants(torch: Any) -> None:
-    found = bwprof.ablation("gemm", vs="torch", **SHAPE, **SMALL)
+    found = bwprof.ablation("gemm", vs="torch", **SHAPE, **THREE)
     peer = found[found["kind"] == "peer"].iloc[0]
     assert (peer["version"], peer["status"], peer["verified"]) == ("torch.matmul", "ok", True)
     assert peer["speedup_vs_torch"] == 1.0
