@@ -5,8 +5,8 @@
  *   gemv      few rows of A: the time is that of reading B, which streams through registers (gemv.cu)
  *   skinny    2 to 16 rows of A: the same on tensor cores (skinny.cu); in FP32 up to 32 (skinny_fp32.cu)
  *   strided, per_block   the plain ones for Q4_0 (narrow/q4_0.cu)
- *   separate  weights of 8 or 4 bits become FP16 in memory, then a product of FP16 (narrow/dequantize.cu)
  *   scalar    weights of 8 or 4 bits, unpacked one by one (narrow/fused.cu)
+ *   separate  the same as FP16 in memory, then a product of FP16 (narrow/dequantize.cu)
  *   fused     the same eight at a time, in registers, for tensor cores (narrow/fused.cu)
  *   repacked  Q4_0 that was repacked once, few rows of A (narrow/q4_0.cu)
  *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
@@ -112,6 +112,10 @@ static const bw_variant rows[] = {
                        .predicted = 2.0,
                        .because = "2 loads a weight instead of 3, of a loop that waits for each; rows still lie apart",
                        .at = Q4_0_SHAPE}),
+    VARIANT(scalar, bw_scalar_refuses, BW_NARROW_WEIGHT_PRECISIONS,
+            .text = "a warp a row of narrow weights, 8 rows of A at once",
+            .prediction = {.changes = "the baseline for narrow weights: a warp a row of B, unpacked one by one",
+                           .at = "int4_g128 M=1 N=14336 K=4096"}),
     {.name = "separate",
      .text = "narrow weights become FP16 in memory, then a product of FP16",
      .prediction = {.changes = "two kernels: B as FP16 into memory, and the product of FP16 from there",
@@ -124,12 +128,6 @@ static const bw_variant rows[] = {
      .scratch_bytes = bw_separate_scratch_bytes,
      .extra_cost = bw_separate_extra_cost,
      BW_CUDA_HOOKS(separate)},
-    VARIANT(scalar, bw_scalar_refuses, BW_NARROW_WEIGHT_PRECISIONS,
-            .text = "a warp a row of narrow weights, 8 rows of A at once",
-            .prediction = {.changes = "one kernel: a warp a row of B, unpacked one by one",
-                           .predicted = 1.3,
-                           .because = "an eighth of the bytes, but about 20 instructions a weight, which are the limit",
-                           .at = "int4_g128 M=1 N=14336 K=4096"}),
     {.name = "fused",
      .text = "narrow weights become FP16 in registers, for tensor cores (mma.sync), 16 rows of A at once",
      .prediction = {.changes =
@@ -193,5 +191,5 @@ const bw_variant_table bw_cuda_gemm = {rows, sizeof rows / sizeof rows[0], "fp16
     };                                                         \
     const bw_variant_table bw_cuda_weight_##operation = {operation##_rows, 1, NULL};
 
-WEIGHTS(dequantize, BW_NARROW_WEIGHT_PRECISIONS, "vector", "8 neighbors a thread, written at once")
-WEIGHTS(repack, BW_MASK(Q4_0), "tiles", "16 bytes of a tile a thread, gathered from four or eight blocks")
+WEIGHTS(dequantize, BW_NARROW_WEIGHT_PRECISIONS, "vector", "twice 8 neighbors a thread, written 16 bytes at once")
+WEIGHTS(repack, BW_MASK(Q4_0), "tiles", "eight tiles of 16 rows a block, through shared memory, 16 bytes at a time")

@@ -3,8 +3,8 @@
 //   per_block  the same with a scale read once for its 32 weights
 //   repacked   up to 8 rows of A; tiles of 16 rows of B by 128 weights go from memory to registers and on to tensor
 //              cores (m16n8k16), 16 bytes a lane: its words of four blocks. A block has the tiles of 16 rows, which its
-//              warps share; a lane asks for its warp's tile after the next as soon as it is done with one. A comes
-//              through L1. `transform` repacks B into scratch, once.
+//              warps share, two at once where it can. Words come in the order in which A lies in memory, through L1.
+//              `transform` repacks B into scratch, once.
 #include "cuda/kernels/gemm/narrow/weights.cuh"
 #include "cuda/kernels/gemm/tiles.cuh"
 
@@ -14,7 +14,7 @@ using format = bw_weights_q4_0;
 constexpr int block_weights = 32, block_bytes = format::block, naive_threads = 64;
 constexpr int tile_rows = BW_Q4_0_TILE_ROWS, tile_blocks = BW_Q4_0_TILE_BLOCKS;
 constexpr int tile_weights = tile_blocks * block_weights, row_bytes = tile_blocks * block_bytes;  // of a tile's row
-constexpr int most_a_rows = 8, most_warps = 16, most_k = 1 << 25;
+constexpr int most_a_rows = 8, most_warps = 8, most_k = 1 << 25;
 
 template <bool is_per_block>
 __global__ void __launch_bounds__(naive_threads) gemm_q4_0_kernel(const __half *a, bw_weights_stored b, const __half *c,
@@ -270,20 +270,18 @@ bw_status bw_q4_0_repacked_transform(const bw_launch *launch) {
 bw_status bw_q4_0_repacked_choose(const bw_dims *dims, const bw_precision *, const bw_device_facts *facts,
                                   bw_cuda_launch_spec *out) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    int64_t warps = 2;
-    while (warps < most_warps && bw_ceil_div(n, tile_rows) * warps < 24 * (int64_t)facts->units) warps *= 2;
-    if (getenv("REPACKED_WARPS")) warps = atoi(getenv("REPACKED_WARPS"));
-    const char *deep = getenv("REPACKED_DEPTH");
-    const int dp = deep ? atoi(deep) : 1;
-    auto *function = m == 1    ? dp == 1   ? gemm_repacked_kernel<true, 1>
-                                 : dp == 2 ? gemm_repacked_kernel<true, 2>
-                                           : gemm_repacked_kernel<true, 4>
-                        : dp == 1 ? gemm_repacked_kernel<false, 1>
-                     : dp == 2 ? gemm_repacked_kernel<false, 2>
-                               : gemm_repacked_kernel<false, 4>;
+    // Two tiles at once where all there are come in pairs, of whole rows. Few warps a block where all blocks run at
+    // once.
+    const bool pairs = n % tile_rows == 0 && k % (2 * tile_weights) == 0;
+    const int64_t high = bw_ceil_div(n, tile_rows), units = facts->units;
+    const int64_t warps = 2 * high < 5 * units ? 8 : high < 5 * units || high > 10 * units ? 4 : 2;
+    auto *function = m == 1  ? pairs ? gemm_repacked_kernel<true, 2> : gemm_repacked_kernel<true, 1>
+                      : pairs ? gemm_repacked_kernel<false, 2>
+                             : gemm_repacked_kernel<false, 1>;
     bw_choose(out, function, dim3((unsigned)bw_ceil_div(n, tile_rows)),
-              dim3((unsigned)bw_min64(warps, k / tile_weights) * 32), 0, bw_from_operand(BW_GEMM_A), bw_from_scratch(0),
-              bw_from_operand_if(dims->value[BW_GEMM_BETA] != 0, BW_GEMM_C), bw_from_operand(BW_GEMM_D), m, k, n);
+              dim3((unsigned)bw_min64(warps, k / tile_weights / (pairs ? 2 : 1)) * 32), 0, bw_from_operand(BW_GEMM_A),
+              bw_from_scratch(0), bw_from_operand_if(dims->value[BW_GEMM_BETA] != 0, BW_GEMM_C),
+              bw_from_operand(BW_GEMM_D), m, k, n);
     return BW_OK;
 }
 
