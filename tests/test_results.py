@@ -321,7 +321,7 @@ def _edited(edit: Callable[[list[str]], str]) -> Callable[[pd.DataFrame], str]:
     ("written", "encoding"),
     [
         (lambda data: data.to_csv(), "utf-8"),
-        (lambda data: data.rename_axis("index").reset_index().to_csv(), "utf-8"),
+        (lambda data: data.copy().rename_axis("index").reset_index().to_csv(), "utf-8"),
         (lambda data: data.to_csv(sep=";", index=False), "utf-8-sig"),
         (lambda data: data.to_csv(sep=";", decimal=","), "utf-8"),
         (lambda data: "sep=;\r\n" + data.to_csv(sep=";", index=False, lineterminator="\r\n"), "utf-8"),
