@@ -275,6 +275,7 @@ class Case:
         most 1 048 576.
         Keys: samples_ns (list, per launch), the keys of statistics(), converged, timer, cache, cold (bool), cache_note,
         buffer_sets, launches_per_sample, late_samples (below), flush_bytes, warmup_ns, timer_floor_ns, host_launch_ns,
+        transform_ns (of bringing inputs into the variant's own form, once; NaN = it has none),
         kernel_sum_ns, kernel_span_ns, kernels_elsewhere (below), variant, cost, footprint_bytes, verified, max_error,
         tolerance, rows_checked, rows_total, reason, variant_note, conditions, waited_share, throttled_share,
         stolen_share and pressed_share (of a CPU's sampling time: one of our threads was ready but did not run; the

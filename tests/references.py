@@ -143,7 +143,7 @@ def check(device: Any, operation: str, variant: str, precision: str, shape: dict
         else:
             out, expected = case.run({}), expected_of(operation, precision, shape, case, operands)
         assert set(out) == set(expected)
-        limit = OPERATIONS[operation].allowed_error(precision, case.params)
+        limit = OPERATIONS[operation].allowed_error(precision, case.params | {"variant": variant})
         for name, data in out.items():
             if limit == 0.0:
                 found = decode(operands[name], data, np.float32)

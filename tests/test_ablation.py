@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = {"device": "cpu", "cache": "hot", "max_seconds": 0.01, "roofs": False}
 ONE = {**SMALL, "variant": "naive"}  # one variant is enough
+THREE = {**SMALL, "variant": "naive,gemv,blocked"}  # of FP32
 SHAPE = {"M": 4, "N": 32, "K": 48}
 HEADINGS = ["Version", "Speedup vs PyTorch", "Memory BW", "Occupancy", "Key Change"]
 
@@ -91,6 +92,20 @@ def test_gains_are_over_the_last_verified_variant(found: pd.DataFrame) -> None:
         "fast": True,
         "other": False,
     }
+
+
+def test_a_transform_pays_after_the_launches_that_save_it(found: pd.DataFrame) -> None:
+    """30 ms once, against the first variant: 8 ms a launch, of which `fast` saves 6, and `slow` none."""
+    assert found["break_even_tokens"].isna().all()
+    ladder = [row | {"precisions": ["fp16"]} for row in LADDER if row["name"] in ("plain", "slow", "fast")]
+    rows = {"plain": measured(8.0), "slow": measured(10.0, transform_ms=30.0), "fast": measured(2.0, transform_ms=30.0)}
+    common = {"operation": "gemm", "precision": "fp16", "shape": "M=1", "backend": "cuda", "device": "Card"}
+    line = ablation_table.make_frame(ladder, rows, [], [], common, set()).set_index("version")
+    assert line["break_even_tokens"].dropna().to_dict() == {"fast": 5.0}
+    notes = [note for note in ablation_table.notes(line.reset_index()) if "fast" in note]
+    assert len(notes) == 1
+    assert "30 ms" in notes[0]
+    assert "5.0" in notes[0]
 
 
 def test_speedups_are_over_the_fastest_verified_peer(found: pd.DataFrame) -> None:
@@ -177,8 +192,10 @@ def test_a_note_has_the_reason_of_a_failed_peer(found: pd.DataFrame) -> None:
 
 def test_an_ablation_on_the_cpu() -> None:
     found = bwprof.ablation("gemm", **SHAPE, **SMALL)
-    names = [row["name"] for row in registry.operation("gemm")["variants"]["cpu"]]
+    rows = registry.operation("gemm")["variants"]["cpu"]
+    names = [row["name"] for row in rows]
     assert found["version"].tolist() == names
+    found = found[["fp32" in row["precisions"] for row in rows]]
     assert found["verified"].all()
     times = found["time_ms"].tolist()
     assert found["measured_gain"].tolist()[1:] == pytest.approx([a / b for a, b in pairwise(times)], nan_ok=True)
@@ -228,7 +245,7 @@ def test_a_variant_of_other_precisions_is_a_row() -> None:
     found = bwprof.ablation("gemm", precision="q4_0", **SHAPE, **SMALL).set_index("version")
     assert found.loc["naive", "status"] == "ok"
     assert "not q4_0" in found.loc["blocked", "reason"]
-    assert found["speedup_vs_first"].dropna().index.tolist() == ["naive", "gemv"]
+    assert found["speedup_vs_first"].dropna().index.tolist() == ["naive", "gemv", "separate"]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +284,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 def test_pytorch_is_measured_beside_the_variants(torch: Any) -> None:
-    found = bwprof.ablation("gemm", vs="torch", **SHAPE, **SMALL)
+    found = bwprof.ablation("gemm", vs="torch", **SHAPE, **THREE)
     peer = found[found["kind"] == "peer"].iloc[0]
     assert (peer["version"], peer["status"], peer["verified"]) == ("torch.matmul", "ok", True)
     assert peer["speedup_vs_torch"] == 1.0

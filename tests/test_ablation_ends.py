@@ -34,8 +34,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = {"device": "cpu", "cache": "hot", "max_seconds": 0.01, "roofs": False}
 ONE = {**SMALL, "variant": "naive"}
+THREE = {**SMALL, "variant": "naive,gemv,blocked"}  # of FP32
 SHAPE = {"M": 4, "N": 32, "K": 48}
 COMMAND = "ablation gemm --device cpu --cache hot --max-seconds 0.01 --no-roofs -q -p M=4 -p N=32 -p K=48".split()
+COMMAND += ["--variant", THREE["variant"]]
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def _lost(made_of: Any) -> Outcome:
 def test_an_interrupt_has_the_measured_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     _plant(monkeypatch, "blocked", _interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
-        bwprof.ablation("gemm", vs="torch", **SHAPE, **SMALL)
+        bwprof.ablation("gemm", vs="torch", **SHAPE, **THREE)
     found = caught.value.frame  # type: ignore[attr-defined]
     assert found["version"].tolist() == ["naive", "gemv"]
     naive, gemv = found["time_ms"]
@@ -82,7 +84,7 @@ def test_an_interrupt_has_the_measured_variants(monkeypatch: pytest.MonkeyPatch)
 def test_a_lost_device_has_the_measured_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     _plant(monkeypatch, "gemv", _lost)
     with pytest.raises(bwprof.SweepError, match="illegal address") as caught:
-        bwprof.ablation("gemm", **SHAPE, **SMALL)
+        bwprof.ablation("gemm", **SHAPE, **THREE)
     assert caught.value.frame["status"].tolist() == ["ok", "failed"]
     assert caught.value.frame.attrs["missing"] == ["blocked"]
     assert caught.value.frame.attrs["run"]["status"] == "failed"
@@ -115,7 +117,7 @@ def test_a_failed_variant_costs_no_other(
 
     monkeypatch.setattr(Spec, "open", opened)
     monkeypatch.setattr(executors.measuring, "finish_row", finished)
-    found = bwprof.ablation("gemm", **SHAPE, **SMALL).set_index("version")
+    found = bwprof.ablation("gemm", **SHAPE, **THREE).set_index("version")
     assert found["status"].to_dict() == {"naive": "ok", "gemv": status, "blocked": "ok"}
     assert said in found.loc["gemv", "reason"]
     assert found.loc["blocked", "measured_gain"] == found.loc["naive", "time_ms"] / found.loc["blocked", "time_ms"]

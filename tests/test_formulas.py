@@ -11,6 +11,7 @@ from operations import OPERATIONS
 from precisions import PRECISIONS, TYPES, scale_bytes
 
 from bwprof import _core
+from bwprof.registry import variant_names
 
 # operation, precision, parameters, bytes_read, bytes_written, flops
 WORKED = [(name, *row) for name, operation in OPERATIONS.items() for row in operation.worked]
@@ -67,6 +68,17 @@ def test_unfused_attention_stores_its_scores():
     assert cost["bytes_read"] == 1_179_648
     # weights lie where the scores did: q and out 2 * 917504, k and v 2 * 131072, 14*512*512*2 of scores
     assert cost["footprint_bytes"] == 1_179_648 + 917_504 + 7_340_032
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_separate_moves_eight_times_the_bytes(backend):
+    if "separate" not in variant_names("gemm", backend, "q4_0"):
+        pytest.skip(f"{backend} is not in this build")
+    cost = _core.cost("gemm", "q4_0", {"M": 1, "N": 4096, "K": 4096}, backend=backend, variant="separate")
+    # 4096*4096*2 = 33554432 written and read on top of 9445376 read and 8192 written; 76562432 in all
+    assert (cost["algorithmic_bytes_read"], cost["algorithmic_bytes_written"]) == (42_999_808, 33_562_624)
+    assert (cost["bytes_read"], cost["bytes_written"]) == (9_445_376, 8_192)
+    assert cost["footprint_bytes"] == 9_453_568 + 33_554_432
 
 
 @pytest.mark.parametrize("operation", [op["name"] for op in _core.operations()])

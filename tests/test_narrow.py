@@ -205,14 +205,18 @@ SPOILED = {
 NARROW = [name for name, kind in PRECISIONS.items() if kind.roles[0] == "fp16" and kind.roles[1] != "fp16"]
 
 
+@pytest.mark.parametrize(("operation", "variant"), [("gemm", None), ("gemm", "separate"), ("weight_dequantize", None)])
 @pytest.mark.parametrize("name", NARROW)
-def test_a_wrong_scale_zero_point_or_order_is_beyond_the_tolerance(name: str) -> None:
+def test_a_wrong_scale_zero_point_or_order_is_beyond_the_tolerance(
+    name: str, operation: str, variant: str | None
+) -> None:
     """What a kernel with such a fault would write lies further from the reference than verification allows."""
-    with _core.Device("cpu") as device, _core.Case(device, "gemm", name, SHAPE, seed=5) as case:
+    shape = {key: SHAPE[key] for key in registry.param_names(operation) if key in SHAPE}
+    with _core.Device("cpu") as device, _core.Case(device, operation, name, shape, seed=5) as case:
         operands = {operand["name"]: operand for operand in case.operands}
         inputs = case.inputs()
-        right = references.reference("gemm", case, operands, inputs)["D"]
-        limit = OPERATIONS["gemm"].allowed_error(name, SHAPE)
+        right = references.reference(operation, case, operands, inputs)["D"]
+        limit = OPERATIONS[operation].allowed_error(name, shape | {"variant": variant})
 
         def worst(bits: dict[str, bytes]) -> float:
             found = references.decode(operands["D"], case.run(bits)["D"])
@@ -237,6 +241,21 @@ def test_each_plan_of_a_gpu_is_right(name: str) -> None:
                     assert result["verified"], f"{shape}: {result['reason']}"
 
             each_plan(device, partial(verify, {"M": m, "N": n, "K": k}))
+
+
+@pytest.mark.cuda
+def test_repacked_weights_follow_a_callers() -> None:
+    """A launch after other weights were given reads those, not what was repacked before."""
+    shape = {"M": 3, "N": 45, "K": 512}
+    with _core.Device("cuda") as device, _core.Case(device, "gemm", "q4_0", shape, variant="repacked") as case:
+        operands = {operand["name"]: operand for operand in case.operands}
+        before, bits = case.run({})["D"], case.inputs()
+        for given in (bits | {"B": bits["B"][18:] + bits["B"][:18]}, bits):  # each block in its neighbor's place
+            found = references.decode(operands["D"], case.run({"B": given["B"]})["D"])
+            right = references.reference("gemm", case, operands, given)["D"]
+            limit = OPERATIONS["gemm"].allowed_error("q4_0", shape)
+            assert references.excess(found, right, limit, references.SPACING["fp16"]).max() <= 1
+        assert case.run({})["D"] == before
 
 
 def cut(values: np.ndarray, bit: np.ndarray) -> np.ndarray:

@@ -54,8 +54,9 @@ def test_columns_are_those_of_the_schema() -> None:
     assert names[9 : 9 + len(after)] == after
     groups = (
         "backend device variant status reason timer cache buffer_sets launches_per_sample samples converged seed "
-        "time_ms_lo time_ms_hi time_ms_min noise timer_floor_us host_launch_us flops tflops arithmetic_intensity "
-        "algorithmic_bytes_read algorithmic_bytes_written footprint_bytes peak_gb_s ceiling_gb_s attainable_gb_s "
+        "time_ms_lo time_ms_hi time_ms_min noise timer_floor_us host_launch_us transform_ms flops tflops "
+        "arithmetic_intensity algorithmic_bytes_read algorithmic_bytes_written footprint_bytes "
+        "peak_gb_s ceiling_gb_s attainable_gb_s "
         "pct_peak pct_ceiling pct_attainable peak_tflops measured_tflops roofline_tflops pct_roofline ridge bound "
         "pct_limit limiter dram_bytes_read dram_bytes_written dram_gb_s l2_bytes traffic_ratio counters_status "
         "tensor_pct fma_pct occupancy_pct issue_pct dram_pct sm_pct shared_pct l1_pct l2_pct stall_reasons "
@@ -320,7 +321,7 @@ def _edited(edit: Callable[[list[str]], str]) -> Callable[[pd.DataFrame], str]:
     ("written", "encoding"),
     [
         (lambda data: data.to_csv(), "utf-8"),
-        (lambda data: data.rename_axis("index").reset_index().to_csv(), "utf-8"),
+        (lambda data: data.copy().rename_axis("index").reset_index().to_csv(), "utf-8"),
         (lambda data: data.to_csv(sep=";", index=False), "utf-8-sig"),
         (lambda data: data.to_csv(sep=";", decimal=","), "utf-8"),
         (lambda data: "sep=;\r\n" + data.to_csv(sep=";", index=False, lineterminator="\r\n"), "utf-8"),

@@ -184,6 +184,7 @@ def outcome(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> Outcome:
         "launches_per_sample": 1,
         "timer_floor_ns": 2000.0,
         "host_launch_ns": math.nan,
+        "transform_ns": math.nan,
         "footprint_bytes": 100_000_000,
         "verified": True,
         "max_error": 0.0,

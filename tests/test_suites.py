@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from bwprof import registry
+from bwprof.analysis import utilization_table
 from bwprof.runs import plan, suites
 from bwprof.runs.plan import SweepRequest
 
@@ -112,6 +114,23 @@ def test_cases_of_the_default_suite() -> None:
     assert set(streams) <= {spec.operation for spec in made.specs}
     only_gpu = {spec.case for spec in plan.make_plan(SweepRequest(), "cuda").specs} - set(found)
     assert only_gpu == {"prefill_attention_4k"}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+def test_the_suite_of_q4_0_is_the_table_of_its_four_rows(backend: str) -> None:
+    made = plan.make_plan(SweepRequest(suite="q4_0"), backend)
+    assert [(spec.case, spec.operation, spec.precision, spec.variant) for spec in made.specs] == [
+        ("Q4_0 MatMul (fused)", "gemm", "q4_0", None),
+        ("Q4_0 MatMul (separate)", "gemm", "q4_0", "separate"),
+        ("Flash Attention", "attention_decode", "fp16", None),
+        ("Dequant Q4_0", "weight_dequantize", "q4_0", None),
+    ]
+    moved = {"time_ms": 1.0, "bytes_read": 80e6, "bytes_written": 5e6, "bandwidth_gb_s": 85.0, "cache": "cold"}
+    rows = [{"case": spec.case, "precision": spec.precision, **moved} for spec in made.specs]
+    table = utilization_table(pd.DataFrame(rows), peak_gb_s=100.0)
+    assert list(table) == ["Kernel", "Measured BW", "Utilization", "Status"]
+    assert table["Kernel"].str.startswith(tuple(spec.case for spec in made.specs)).all()
+    assert set(table["Status"]) == {"excellent"}
 
 
 def test_operations_with_params_are_their_product() -> None:

@@ -79,8 +79,10 @@ def ablation(
         A row for each variant, cheapest first, then one for each counterpart (`kind` is "variant" or "peer"): version,
         status, reason, time_ms, speedup_vs_torch (the fastest counterpart's time divided by its own), speedup_vs_first,
         measured_gain and predicted_gain (the previous variant's time divided by its own), predicted_at (the precision
-        and shape of the prediction) and more. A variant that refuses the shape has a reason; ratios are of verified
-        rows alone. ``attrs["run"]`` is the metadata, ``attrs["torch"]`` PyTorch's version, or why there is none.
+        and shape of the prediction), break_even_tokens (launches that save, over the first variant, the transform_ms of
+        one that transforms its inputs once) and more. A variant that refuses the shape has a reason; ratios are of
+        verified rows alone. ``attrs["run"]`` is the metadata, ``attrs["torch"]`` PyTorch's version, or why there is
+        none.
 
     Raises
     ------
@@ -97,9 +99,9 @@ def ablation(
     >>> import bwprof
     >>> data = bwprof.ablation("gemm", M=4, N=64, K=64, device="cpu", cache="hot", max_seconds=0.01, roofs=False)
     >>> data["version"].tolist()
-    ['naive', 'gemv', 'blocked']
+    ['naive', 'gemv', 'blocked', 'separate', 'words', 'bytes']
     >>> data["predicted_gain"].tolist()[1:]
-    [1.2, 6.0]
+    [1.2, 6.0, 16.0, 1.5, 2.5]
     """
     if vs is not None:
         check_known("vs", vs, [torch_peers.TORCH])
@@ -185,13 +187,9 @@ class _Ablation:
         spec = self.spec
         unusual = registry.unusual_params(spec.operation, spec.precision, spec.params, spec.kv_lens)
         named = " ".join(f"{name}={spec.params[name]}" for name in unusual)
-        common = {
-            "operation": spec.operation,
-            "precision": spec.precision,
-            "shape": registry.case_name(named, spec.kv_lens) or "default shape",
-            "backend": self.choice.backend,
-            "device": self.choice.name,
-        }
+        common = {"operation": spec.operation, "precision": spec.precision}
+        common |= {"backend": self.choice.backend, "device": self.choice.name}
+        common["shape"] = registry.case_name(named, spec.kv_lens) or "default shape"
         names = {row["name"] for row in self.chosen}
         data = make_frame(
             [row for row in self.chosen if row["name"] not in missing] if self.rows else [],
@@ -245,22 +243,22 @@ def _is_predicted_shape(spec: Spec, at: str) -> bool:
 
 
 VARIANT, PEER = "variant", "peer"  # values of the column kind
-
 MISSING = "missing"  # the attribute of a frame that names what an early end left unmeasured
 
 _COLUMNS = """
 operation precision shape backend device version kind status reason verified:boolean flags time_ms:float64
 time_ms_lo:float64 time_ms_hi:float64 speedup_vs_torch:float64 speedup_vs_first:float64 measured_gain:float64
-predicted_gain:float64 predicted_at predicted_here:boolean bandwidth_gb_s:float64 tflops:float64 pct_peak:float64
-pct_limit:float64 theoretical_occupancy_pct:float64 achieved_occupancy_pct:float64 limiter registers:Int64
-shared_bytes:Int64 local_bytes:Int64 changes because default:boolean timer
+predicted_gain:float64 predicted_at predicted_here:boolean transform_ms:float64 break_even_tokens:float64
+bandwidth_gb_s:float64 tflops:float64 pct_peak:float64 pct_limit:float64 theoretical_occupancy_pct:float64
+achieved_occupancy_pct:float64 limiter registers:Int64 shared_bytes:Int64 local_bytes:Int64 changes because
+default:boolean timer
 """
 
 # Each column's type, "" for any, in order.
 COLUMNS = {name: kind for name, _, kind in (word.partition(":") for word in _COLUMNS.split())}
 
 _COPIED = (
-    *("status", "reason", "verified", "flags", "time_ms", "time_ms_lo", "time_ms_hi"),
+    *("status", "reason", "verified", "flags", "time_ms", "time_ms_lo", "time_ms_hi", "transform_ms"),
     *("bandwidth_gb_s", "tflops", "pct_peak", "pct_limit", "timer"),
 )
 
@@ -297,17 +295,17 @@ def make_frame(
     data = data.astype({name: kind for name, kind in COLUMNS.items() if kind})
     ours = data["kind"].eq(VARIANT)
     time = data["time_ms"].where(data["status"].eq("ok") & data["verified"].fillna(value=False) & data["time_ms"].gt(0))
-    first = time[ours].dropna()
+    first = next(iter(time[ours].dropna()), float("nan"))
     data["speedup_vs_torch"] = time[~ours].min() / time
-    data["speedup_vs_first"] = first.get(first.first_valid_index(), float("nan")) / time
+    data["speedup_vs_first"] = first / time
+    data["break_even_tokens"] = data["transform_ms"] / (first - time).where(time < first)
     data["measured_gain"] = (time.ffill().shift() / time).where(ours)
     return data
 
 
 def _unmeasured_row(variant: Mapping[str, Any], precision: str) -> RowDict:
-    reason = "it was not measured"
-    if precision not in variant["precisions"]:
-        reason = f"it takes {', '.join(variant['precisions'])}, not {precision}"
+    takes = variant["precisions"]
+    reason = "it was not measured" if precision in takes else f"it takes {', '.join(takes)}, not {precision}"
     return {"status": "skipped", "reason": reason}
 
 
@@ -326,8 +324,7 @@ def _kernel_columns(kernels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         columns |= {"theoretical_occupancy_pct": least["theoretical_pct"], "limiter": least["limiter"]}
     if compiled:
         columns |= {name: max(kernel[name] for kernel in compiled) for name in ("registers", "local_bytes")}
-        shared = [kernel["static_shared_bytes"] + kernel["dynamic_shared_bytes"] for kernel in compiled]
-        columns["shared_bytes"] = max(shared)
+        columns["shared_bytes"] = max(k["static_shared_bytes"] + k["dynamic_shared_bytes"] for k in compiled)
     return columns
 
 
@@ -337,7 +334,6 @@ def is_verified(row: pd.Series[Any]) -> bool:
 
 
 NUMBERS = ("Speedup vs PyTorch", "Memory BW", "Occupancy")
-
 GAINS_NUMBERS = ("Time", "vs first", "Measured gain", "Predicted gain")
 
 
@@ -385,6 +381,9 @@ def notes(data: pd.DataFrame) -> list[str]:
         lines.append("Predictions are over the previous variant of all, of this shape or of that behind (at ...).")
     if data["theoretical_occupancy_pct"].notna().any():
         lines.append("Occupancy is the theoretical one, of several kernels the lowest.")
+    pays = "{} transforms its inputs once, in {}, which pays over the first variant after {:.1f} tokens (launches)."
+    for _, row in data[data["break_even_tokens"].notna()].iterrows():
+        lines.append(pays.format(row["version"], format_seconds(row["transform_ms"] / 1e3), row["break_even_tokens"]))
     flagged = data[data["flags"].fillna("").ne("") & data["status"].eq("ok")]
     if len(flagged):
         lines.append(f"In doubt (*): {_join(flagged, 'flags')}.")
@@ -405,8 +404,7 @@ def markdown(data: pd.DataFrame) -> str:
     blocks = (document.make_frame_table(gains(data), numbers=GAINS_NUMBERS), document.make_list(notes(data)))
     sections = (Section("gains", "Predicted and measured", tuple(block for block in blocks if block)),)
     lead = document.make_frame_table(table(data), numbers=NUMBERS)
-    page = Document(f"Variants: {title(data)}", "", sections, lead=(lead,) if lead else ())
-    return document.to_markdown(page)
+    return document.to_markdown(Document(f"Variants: {title(data)}", "", sections, lead=(lead,) if lead else ()))
 
 
 def _join(data: pd.DataFrame, column: str) -> str:

@@ -190,6 +190,7 @@ def add_method(row: RowDict, result: dict[str, Any]) -> None:
         launches_per_sample=result["launches_per_sample"],
         timer_floor_us=nan_to_none(result["timer_floor_ns"] / 1e3),
         host_launch_us=nan_to_none(result["host_launch_ns"] / 1e3),
+        transform_ms=nan_to_none(result["transform_ns"] / 1e6),
     )
 
 

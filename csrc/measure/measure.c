@@ -16,7 +16,8 @@ enum {
     LAUNCHES_MOST = 8192,   /* of one replay, unless there are more sets */
     FLUSHED_CALLS = 16,     /* of a caller's function, with a flush before each */
     WARMUP_LEAST = 3,       /* replays */
-    WARMUP_WINDOW = 4
+    WARMUP_WINDOW = 4,
+    TRANSFORM_REPLAYS = 9
 };
 
 /* However close they are, samples of a shorter time say nothing of what comes and goes. */
@@ -364,9 +365,23 @@ static void begin_measurement(bw_measurement *out) {
     *out = (bw_measurement){.timer_floor_ns = NAN,
                             .host_launch_ns = NAN,
                             .warmup_ns = NAN,
+                            .transform_ns = NAN,
                             .kernels = {NAN, NAN, NAN},
                             .disturbance = not_disturbed,
                             .references = {NAN, NAN, NAN}};
+}
+
+/* What is done once needs no more than a few replays, over all sets. Afterwards nothing else is replayed. */
+static bw_status time_transform(subject *subject, double *ns) {
+    double sorted[TRANSFORM_REPLAYS];
+    subject->spec.work = bw_case_transforms(subject->content);
+    subject->annotation_stack.count = 0;
+    if (!subject->spec.work.run) return BW_OK;
+    BW_TRY(create_plan(subject, subject->spec.set_count));
+    for (int i = 0; i < TRANSFORM_REPLAYS; i++) BW_TRY(replay(subject, &sorted[i]));
+    bw_sort(sorted, TRANSFORM_REPLAYS);
+    *ns = bw_quantile(sorted, TRANSFORM_REPLAYS, 0.5);
+    return BW_OK;
 }
 
 bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
@@ -389,6 +404,7 @@ bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measur
                                   .trace = options->trace};
     BW_GOTO(measure_subject(options, &subject, &annotations.ranges, out));
     BW_GOTO(verify(self, options, &subject, &out->verdict));
+    BW_GOTO(time_transform(&subject, &out->transform_ns));
 cleanup:
     subject.backend->plans->free(subject.plan);
     if (status || !out->verdict.verified) {

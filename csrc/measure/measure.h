@@ -50,6 +50,7 @@ typedef struct bw_measurement {
     int64_t launches_per_sample;
     int64_t late_samples; /* which hold some of the host's time */
     double warmup_ns, timer_floor_ns, host_launch_ns;
+    double transform_ns;               /* of the variant's `transform`; NaN where it has none */
     bw_measured_conditions conditions; /* while the samples were taken; none without samples */
     bw_kernel_times kernels;           /* per launch, medians over the samples; NaN where not taken */
     bw_disturbance disturbance;        /* while the samples were taken */

@@ -2,7 +2,7 @@
  * <on CUDA>), KERNELS where a backend has some for it, else NONE. A line asks for definitions, and the linker names
  * whichever is missing:
  * - bw_op_<name>: the descriptor, in csrc/ops/families/<family>.c;
- * - bw_cpu_<name>_<isa>, for KERNELS: the CPU's table, in csrc/cpu/simd/<family>.c (BW_CPU_TABLE(<name>));
+ * - bw_cpu_<name>_<isa>, for KERNELS: the CPU's table, in csrc/cpu/simd (BW_CPU_TABLE(<name>));
  * - bw_cuda_<name>, for KERNELS: the GPU's table, under csrc/cuda/kernels/<family>. */
 #pragma once
 

@@ -99,7 +99,7 @@ static PyObject *measurement_dict(const char *timer, bw_case *content, const bw_
     const bw_statistics *s = m->samples_ns ? &m->statistics : &none;
     PyObject *dict = Py_BuildValue(
         "{s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:O,s:N,s:s,s:O,s:s,s:L,s:L,s:L,s:L,s:d,s:d,s:d,s:d,s:d,s:d,s:N,s:d,s:d,s:d,s:d,"
-        "s:d,s:d,s:d,s:O,s:d}",
+        "s:d,s:d,s:d,s:O,s:d,s:d}",
         "samples_ns", samples_list(m), "median_ns", s->median, "lo_ns", s->low, "hi_ns", s->high, "min_ns", s->minimum,
         "noise", s->noise, "count", (long long)s->count, "converged", m->converged ? Py_True : Py_False, "timer",
         core_text(timer), "cache", options->cache == BW_CACHE_HOT ? "hot" : "cold", "cold",
@@ -111,7 +111,7 @@ static PyObject *measurement_dict(const char *timer, bw_case *content, const bw_
         conditions_dict(m), "waited_share", m->disturbance.waited, "throttled_share", m->disturbance.throttled,
         "stolen_share", m->disturbance.stolen, "pressed_share", m->disturbance.pressed, "slowed_share",
         m->disturbance.slowed, "reference_ns", m->references.upper_ns, "best_reference_ns", m->references.best_ns,
-        "two_states", s->two_states ? Py_True : Py_False, "drift", s->drift);
+        "two_states", s->two_states ? Py_True : Py_False, "drift", s->drift, "transform_ns", m->transform_ns);
     if (dict && content && add_case(dict, content, m) < 0) Py_CLEAR(dict);
     return dict;
 }

@@ -54,6 +54,8 @@ typedef struct fixture {
 
 /* kv_copy of this many floats per array in FP32, or the float vectors of stream_copy: byte counts worked out by hand.
  */
+/* FP32 where the operation has it. */
+const bw_precision *first_precision(const bw_op *op);
 bw_status open_case(fixture *fixture, const char *op, bw_precision_id precision, const bw_dims *dims,
                     const char *variant);
 /* Every parameter has its small value; `paged` counts where the operation has a page_size. */

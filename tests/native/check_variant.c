@@ -63,6 +63,36 @@ static void measure_steps_down(const char *wanted, const char *note, const char 
     close_case(&f);
 }
 
+/* The middle row's own form of its inputs is made for every set, and again where a caller's replace them or go. */
+static void changed_inputs_are_transformed_anew(int op_index) {
+    (void)op_index;
+    fixture f;
+    float own[100] = {7.0f};
+    const bw_dims dims = {.value = {100}};
+    const bw_case_arrays given = {.in = {own}}, none = {.launch = true};
+    const bw_measure_options options = usual_options();
+    bw_measurement m;
+    fake.rows = 2;
+    if (OK(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, NULL)) && OK(bw_case_ready(f.content, 3))) {
+        const uint32_t generated = fake.transformed;
+        CHECK_EQUAL(fake.transforms, 3);
+        CHECK(OK(bw_case_run(f.content, &given)) && fake.transformed == 0x40e00000u, "not the caller's: 7.0");
+        CHECK_EQUAL(fake.transforms, 4);
+        CHECK(OK(bw_case_run(f.content, &none)) && fake.transformed == generated, "not the generated ones");
+        CHECK(OK(bw_case_run(f.content, &none)) && fake.transforms == 5, "transformed for nothing");
+        fake.launch_ns = 5e6;
+        if (OK(bw_measure(f.content, &options, &m))) CHECK(m.transform_ns == 5e6, "it took %g", m.transform_ns);
+        bw_measurement_free(&m);
+    }
+    close_case(&f);
+    fake.rows = 1;
+    if (OK(open_case(&f, "stream_copy", BW_PRECISION_FP32, &dims, NULL)) && OK(bw_measure(f.content, &options, &m))) {
+        CHECK(isnan(m.transform_ns), "%g without a transform", m.transform_ns);
+        bw_measurement_free(&m);
+    }
+    close_case(&f);
+}
+
 static void a_missing_library_steps_down(int op_index) {
     (void)op_index;
     fake.rows = 3;
@@ -286,6 +316,7 @@ static void a_step_down_is_seen_whole(int op_index) {
 }
 
 const check variant_checks[] = {
+    {"changed_inputs_are_transformed_anew", false, changed_inputs_are_transformed_anew},
     {"the_last_supported_row_is_the_default", false, the_last_supported_row_is_the_default},
     {"refusals_say_why", false, refusals_say_why},
     {"a_missing_library_steps_down", false, a_missing_library_steps_down},

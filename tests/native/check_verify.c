@@ -383,12 +383,12 @@ static void sizes_at_their_limits_are_refused_or_right(int op_index) {
         for (int i = 0; i < op->param_count; i++) {
             dims.value[i] = large & (1u << i) ? op->params[i].maximum : op->params[i].minimum;
         }
-        bw_status status = bw_op_complete(op, bw_precision_get(BW_PRECISION_FP32), ~0u, &dims);
+        bw_status status = bw_op_complete(op, first_precision(op), ~0u, &dims);
         bw_cost cost;
         if (status) {
             CHECK(bw_status_code(status) == BW_CODE_INVALID, "%s", bw_status_message(status));
-        } else if (OK(bw_op_cost(op, &dims, bw_precision_get(BW_PRECISION_FP32), &cost))) {
-            bw_rows rows = op->rows(&dims, bw_precision_get(BW_PRECISION_FP32));
+        } else if (OK(bw_op_cost(op, &dims, first_precision(op), &cost))) {
+            bw_rows rows = op->rows(&dims, first_precision(op));
             CHECK(cost.bytes_read >= 0 && cost.bytes_written >= 0 && cost.flops >= 0, "%u: a negative cost", large);
             CHECK(cost.footprint_bytes == cost.bytes_read + cost.bytes_written, "%u", large);
             CHECK(rows.count > 0 && rows.elems > 0 && rows.line > 0, "%u: %" PRId64 " rows", large, rows.count);
@@ -397,7 +397,7 @@ static void sizes_at_their_limits_are_refused_or_right(int op_index) {
     }
     bw_dims long_prompts = {.value = {4, INT32_MAX, INT32_MAX, 1, 1, 1, 1}};
     if (strcmp(op->name, "attention_prefill") == 0) {
-        FAILS(bw_op_complete(op, bw_precision_get(BW_PRECISION_FP32), ~0u, &long_prompts), BW_CODE_INVALID, "overflow");
+        FAILS(bw_op_complete(op, first_precision(op), ~0u, &long_prompts), BW_CODE_INVALID, "overflow");
     }
 }
 

@@ -74,6 +74,8 @@ typedef struct fake_state {
     int64_t now_ns;                         /* of the monotonic clock */
     int64_t look_ns;                        /* that a look at it takes; 0 = one */
     int64_t replays, plans, launches, prepared[FAKE_ROWS];
+    int64_t transforms;     /* of the middle row: of all sets, ... */
+    uint32_t transformed;   /* ... and the first word of set 0's first input then */
     int64_t prepared_once;  /* of these, the ones for a single launch */
     bw_plan_spec last_plan; /* its pointers are not to be followed */
     double last_replay_ns;

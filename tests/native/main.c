@@ -35,12 +35,16 @@ void check_code(bw_status status, bw_code code, const char *text, const char *wh
     bw_status_free(status);
 }
 
+const bw_precision *first_precision(const bw_op *op) {
+    return bw_precision_get((bw_precision_id)__builtin_ctz(op->precisions));
+}
+
 static bw_dims small_dims(const bw_op *op, bool paged) {
     bw_dims dims = {0};
     for (int i = 0; i < op->param_count; i++) dims.value[i] = op->params[i].small;
     int page = bw_op_param_index(op, "page_size");
     unsigned present = paged || page < 0 ? ~0u : ~(1u << page);
-    OK(bw_op_complete(op, bw_precision_get(BW_PRECISION_FP32), present, &dims));
+    OK(bw_op_complete(op, first_precision(op), present, &dims));
     return dims;
 }
 
@@ -55,8 +59,9 @@ bw_status open_case(fixture *fixture, const char *op, bw_precision_id precision,
 }
 
 bw_status open_small(fixture *fixture, int op_index, bool paged) {
-    bw_dims dims = small_dims(bw_op_at(op_index), paged);
-    return open_case(fixture, bw_op_at(op_index)->name, BW_PRECISION_FP32, &dims, NULL);
+    const bw_op *op = bw_op_at(op_index);
+    bw_dims dims = small_dims(op, paged);
+    return open_case(fixture, op->name, first_precision(op)->id, &dims, NULL);
 }
 
 bw_status open_copy(fixture *fixture, int64_t elements) {

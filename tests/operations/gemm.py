@@ -1,4 +1,4 @@
-"""gemm and moe_gemm."""
+"""gemm, moe_gemm, and what becomes of weights."""
 
 from __future__ import annotations
 
@@ -51,12 +51,62 @@ def experts_product(x: Arrays) -> np.ndarray:
 
 
 def allowed_error(precision: str, p: Shape) -> float:
-    """One rounding; FP32 sums of K products, in any order, some units truncating; of E4M3, sums of 13 bits."""
-    cuts = 16 * 2.0**-13 if COMPUTE[precision] == "fp8_e4m3" else 0.0
-    return ROUNDOFF[RESULT[precision]] + F32 * (8 * np.sqrt(p["K"]) + p["K"] / 4) + cuts
+    """One rounding; FP32 sums of K products, in any order, some units truncating; of E4M3, sums of 13 bits.
 
+    `separate` rounds each weight, too: by a roundoff over the root of 3 on average, which sums of K such errors are
+    below five times of.
+    """
+    weights = 5 * ROUNDOFF["fp16"] / np.sqrt(3) if p.get("variant") == "separate" else 0
+    cuts = 16 * 2.0**-13 if COMPUTE[precision] == "fp8_e4m3" else 0.0
+    return ROUNDOFF[RESULT[precision]] + weights + cuts + F32 * (8 * np.sqrt(p["K"]) + p["K"] / 4)
+
+
+def dequantize(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    return {"D": scaled(x, "B")}
+
+
+def repack(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    """For 16 rows each: tiles of 4 blocks' words, [row][word][block], of elements 8 c to 8 c + 7; then those of scales.
+
+    A word's half bytes are elements 0, 4, 2, 6, 1, 5, 3, 7.
+    """
+    blocks = np.frombuffer(bits["B"], np.uint8).reshape(p["N"], -1, 18)
+    quants = np.concatenate([blocks[:, :, 2:] & 15, blocks[:, :, 2:] >> 4], axis=2)
+    eights = quants.reshape(*quants.shape[:2], 4, 8)[..., [0, 4, 2, 6, 1, 5, 3, 7]]
+    words = eights[..., 0::2] | eights[..., 1::2] << 4  # bytes
+    parts = []
+    for row in range(0, p["N"], 16):
+        starts = range(0, blocks.shape[1], 4)
+        parts += [words[row : row + 16, at : at + 4].transpose(0, 2, 1, 3).reshape(-1) for at in starts]
+        parts += [blocks[row : row + 16, at : at + 4, :2].reshape(-1) for at in starts]
+    return {"D": np.concatenate(parts).view(np.int8).reshape(p["N"], -1).astype(np.float32)}
+
+
+WEIGHTS = [
+    {"N": n, "K": k}
+    for n, k in [(1, 1), (3, 29), (13, 257), (1, 2000), (19, 300), (45, 4096), (33, 768), (16, 256), (131, 1288)]
+]
 
 OPERATIONS = {
+    "weight_dequantize": Operation(
+        shapes=WEIGHTS,
+        small={"N": 48, "K": 40},
+        reference=dequantize,
+        allowed_error=lambda precision, p: ROUNDOFF[RESULT[precision]] + F32,
+        worked=[
+            # 4096*128 blocks of 18 bytes; 4096*4096 values of 2; a difference and a product each
+            ("q4_0", {"N": 4096, "K": 4096}, 9_437_184, 33_554_432, 33_554_432),
+            # rows of 65 bytes, two scales of 2 and a byte of zero points; 5*130*2; 2*5*130
+            ("int4_g128", {"N": 5, "K": 130}, 350, 1_300, 1_300),
+        ],
+    ),
+    "weight_repack": Operation(
+        shapes=WEIGHTS,
+        small={"N": 48, "K": 40},
+        reference=repack,
+        # rows of 5 blocks of 18 bytes
+        worked=[("q4_0", {"N": 7, "K": 150}, 630, 630, 0)],
+    ),
     "gemm": Operation(
         shapes=[
             {"M": m, "N": n, "K": k, "beta": beta}

@@ -41,8 +41,9 @@ BW_HD float bw_block_scale(float scale, void *to) {
 }
 
 BW_HD void bw_q4_0_decode(const void *block, float *out) {
-    const uint8_t *bytes = (const uint8_t *)block + 2;
+    uint8_t bytes[BW_Q4_0_HALF]; /* where the compiler knows that `out` is not */
     const float scale = bw_block_half(block);
+    memcpy(bytes, (const uint8_t *)block + 2, sizeof bytes);
     for (int j = 0; j < BW_Q4_0_HALF; j++) {
         out[j] = (float)((bytes[j] & 15) - 8) * scale;
         out[j + BW_Q4_0_HALF] = (float)((bytes[j] >> 4) - 8) * scale;

@@ -5,11 +5,12 @@
  *            weights in narrow types are decoded in registers (gemv_narrow.h);
  *   blocked  panels of A and B copied to fp32 into the caches and multiplied tile by tile in registers: each element
  *            loaded there serves 12 (or 32) multiplications instead of one;
+ *   separate narrow weights become FP16 in memory, then a product of FP16;
  *   words    of INT8: whole numbers, multiplied as words (gemm_bytes.h);
  *   bytes    the same, multiplied as bytes where the processor adds such products. */
 #include "cpu/simd/product.h"
 
-#include "base/types/blocks.h"
+#include "cpu/simd/gemm/weights.h"
 #include "cpu/simd/gemm_bytes.h"
 #include "cpu/simd/gemv_narrow.h"
 
@@ -37,44 +38,7 @@ BW_INLINE void naive_stretch(bw_dtype dtype, const product *p, int64_t first, in
     }
 }
 
-/* ---- weights in narrow types, decoded to floats a piece at a time ---- */
-
-enum { PIECE = 256 }; /* of K: whole blocks and groups of every type */
-
-#define DECODE_BLOCKS(id, decode, from, blocks, out) \
-    for (int64_t i = 0; i < (blocks); i++) decode((from) + i * BW_##id##_BYTES, (out) + i * BW_##id##_ELEMS)
-
-/* `count` elements, up to whole blocks, as they are stored. */
-static void decode_stored(bw_dtype dtype, const uint8_t *from, int64_t count, float *out) {
-    switch (dtype) {
-        case BW_INT8:
-            for (int64_t i = 0; i < count; i++) out[i] = (float)(int8_t)from[i];
-            break;
-        case BW_FP8_E4M3:
-            for (int64_t i = 0; i < count; i++) out[i] = bw_fp8_e4m3_to_float(from[i]);
-            break;
-        case BW_FP8_E5M2:
-            for (int64_t i = 0; i < count; i++) out[i] = bw_fp8_e5m2_to_float(from[i]);
-            break;
-        case BW_UINT4:
-            for (int64_t i = 0; i < count; i++) out[i] = (float)(from[i / 2] >> i % 2 * 4 & 15);
-            break;
-        case BW_FP4_E2M1:
-            for (int64_t i = 0; i < count; i++) out[i] = bw_fp4_e2m1_to_float(from[i / 2] >> i % 2 * 4 & 15);
-            break;
-        case BW_Q4_0: DECODE_BLOCKS(Q4_0, bw_q4_0_decode, from, bw_ceil_div(count, BW_Q4_0_ELEMS), out); break;
-        case BW_Q8_0: DECODE_BLOCKS(Q8_0, bw_q8_0_decode, from, bw_ceil_div(count, BW_Q8_0_ELEMS), out); break;
-        case BW_Q4_K: DECODE_BLOCKS(Q4_K, bw_q4_k_decode, from, bw_ceil_div(count, BW_Q4_K_ELEMS), out); break;
-        default: abort();
-    }
-}
-
-/* A matrix of K columns as it is stored, with what a precision has beside it. */
-typedef struct stored_matrix {
-    bw_dtype dtype;
-    const bw_scaling *scaling;
-    const void *data, *scales, *zeros, *whole;
-} stored_matrix;
+/* ---- weights in narrow types ---- */
 
 static stored_matrix stored_activations(const product *p) {
     const bw_precision *precision = p->launch->precision;
@@ -82,39 +46,6 @@ static stored_matrix stored_activations(const product *p) {
                            .scaling = precision->activation_scales,
                            .data = p->a,
                            .scales = p->launch->operand[BW_GEMM_A_SCALE]};
-}
-
-static stored_matrix stored_weights(const product *p) {
-    const bw_precision *precision = p->launch->precision;
-    void *const *operand = p->launch->operand;
-    return (stored_matrix){precision->weight,        precision->weight_scales, p->b,
-                           operand[BW_GEMM_B_SCALE], operand[BW_GEMM_B_ZERO],  operand[BW_GEMM_B_WHOLE_SCALE]};
-}
-
-/* Elements [k, k + count) of row `row`, scaled; k is a multiple of PIECE. */
-static void read_stored(stored_matrix from, int64_t columns, int64_t row, int64_t k, int64_t count, float out[PIECE]) {
-    const bw_scaling *scaling = from.scaling;
-    const bw_dtype_info *info = bw_dtype_get(from.dtype);
-    const char *line = (const char *)from.data + row * bw_ceil_div(columns, info->block_elems) * info->block_bytes;
-    decode_stored(from.dtype, (const uint8_t *)line + k / info->block_elems * info->block_bytes, count, out);
-    if (scaling->type == BW_NONE) return;
-    const int64_t each = scaling->columns ? scaling->columns : columns;
-    const int64_t groups = bw_ceil_div(columns, each), high = scaling->rows ? row / scaling->rows : 0;
-    const float whole = scaling->whole != BW_NONE ? load_scalar(scaling->whole, from.whole, 0) : 1.0f;
-    for (int64_t i = 0; i < count;) {
-        const int64_t group = (k + i) / each, end = bw_min64(count, (group + 1) * each - k);
-        const float scale = whole * load_scalar(scaling->type, from.scales, high * groups + group);
-        float zero = 0.0f;
-        if (scaling->zero != BW_NONE) {
-            const int64_t stored_row = bw_dtype_bytes(scaling->zero, groups);
-            zero = load_scalar(scaling->zero, (const char *)from.zeros + high * stored_row, group);
-        }
-        for (; i < end; i++) out[i] = (out[i] - zero) * scale;
-    }
-}
-
-static void read_piece(const product *p, int64_t row, int64_t k, int64_t count, float out[PIECE]) {
-    read_stored(stored_weights(p), p->k, row, k, count, out);
 }
 
 /* The sum of products of floats. */
@@ -146,7 +77,7 @@ static void naive_narrow_stretch(const product *p, int64_t first, int64_t last) 
             } else {
                 BW_DTYPE_SWITCH(p->launch->precision->activation, bw_unpack, p->a, at / p->n * p->k + k, count, a);
             }
-            read_piece(p, at % p->n, k, count, b);
+            read_stored(stored_weights(p), p->k, at % p->n, k, count, b);
             total += dot_piece(a, b, count);
         }
         BW_DTYPE_SWITCH(p->launch->precision->result, put, p, at, total);
@@ -336,6 +267,40 @@ static int64_t blocked_workspace(const bw_dims *dims, const bw_precision *precis
     return facts->units * (int64_t)sizeof(blocked_room);
 }
 
+/* Narrow weights as results are stored, FP16, in scratch; then the product of FP16. */
+static bw_status separate_launch(const bw_launch *launch) {
+    product p = product_of(launch);
+    bw_launch plain = *launch;
+    p.d = launch->scratch;
+    bw_pool_run(launch->device->pool, dequantize_share, &p);
+    plain.precision = bw_precision_get(BW_PRECISION_FP16);
+    plain.operand[BW_GEMM_B] = launch->scratch;
+    plain.operand[BW_GEMM_B_SCALE] = plain.operand[BW_GEMM_B_ZERO] = plain.operand[BW_GEMM_B_WHOLE_SCALE] = NULL;
+    return p.m <= GEMV_ROWS_MAX ? gemv_launch(&plain) : blocked_launch(&plain);
+}
+
+static bw_checked_int separate_bytes(const bw_dims *dims) {
+    return bw_mul3(dims->value[BW_GEMM_N], dims->value[BW_GEMM_K], sizeof(uint16_t));
+}
+
+static int64_t separate_scratch(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)precision, (void)facts;
+    return separate_bytes(dims).overflow ? -1 : separate_bytes(dims).value;
+}
+
+static int64_t separate_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)precision;
+    const bw_precision *plain = bw_precision_get(BW_PRECISION_FP16);
+    return dims->value[BW_GEMM_M] <= GEMV_ROWS_MAX ? gemv_workspace(dims, plain, facts)
+                                                   : blocked_workspace(dims, plain, facts);
+}
+
+static bw_status separate_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                               bw_cost *cost) {
+    (void)precision, (void)facts;
+    return bw_cost_add_intermediates(separate_bytes(dims), cost);
+}
+
 static const char bytes_at[] = "int8 M=128 N=4096 K=4096";
 
 static const bw_variant gemm_rows[] = {
@@ -366,6 +331,17 @@ static const bw_variant gemm_rows[] = {
                                  .predicted = 6.0,
                                  .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
                   .workspace_bytes = blocked_workspace),
+    {.name = "separate",
+     .text = "narrow weights become FP16 in memory, then gemv or blocked",
+     .prediction = {.changes = "narrow weights as FP16 in memory, once for all rows of A; then the product of FP16",
+                    .predicted = 16.0,
+                    .because = "each weight is decoded once, not for each of 16 rows, which takes most of the time",
+                    .at = "q4_0 M=16 N=4096 K=4096"},
+     .precisions = BW_NARROW_WEIGHT_PRECISIONS,
+     .scratch_bytes = separate_scratch,
+     .workspace_bytes = separate_workspace,
+     .extra_cost = separate_cost,
+     .launch = separate_launch},
     {.name = "words",
      .text = "INT8 as 16-bit words, exact sums in 32 bits",
      .precisions = BW_MASK(INT8),

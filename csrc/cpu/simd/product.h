@@ -17,7 +17,7 @@ typedef struct product {
     int64_t tile_rows, tile_columns;
 } product;
 
-static product product_of(const bw_launch *launch) {
+BW_INLINE product product_of(const bw_launch *launch) {
     const int64_t *dims = launch->dims->value;
     product p = {.launch = launch,
                  .m = dims[BW_GEMM_M],

@@ -36,19 +36,27 @@ static bw_status fill_operand(const bw_case *self, int64_t set, int index) {
     return status;
 }
 
+/* What launches read in another form, made anew. */
+static bw_status transform(bw_case *self, int64_t set) {
+    const bw_variant *variant = bw_case_choice(self)->variant;
+    return variant->transform ? variant->transform(&self->buffers.launches[set]) : BW_OK;
+}
+
 bw_status bw_case_reset(bw_case *self, int64_t set) {
+    const bool renews = set == 0 && self->buffers.own_inputs;
     for (int i = 0; i < self->spec->operand_count; i++) {
-        if (self->spec->operands[i].role == BW_IN && !(set == 0 && self->buffers.own_inputs)) continue;
+        if (self->spec->operands[i].role == BW_IN && !renews) continue;
         BW_TRY(fill_operand(self, set, i));
     }
     if (set == 0) self->buffers.own_inputs = false;
-    return BW_OK;
+    return renews ? transform(self, set) : BW_OK;
 }
 
 bw_status bw_case_write(bw_case *self, int operand, const void *from) {
     const bw_operand *what = &self->spec->operands[operand];
     if (what->role != BW_OUT) self->buffers.own_inputs = true;
-    return memory_of(self)->upload(self->session->device, bw_case_address(self, 0, operand), from, what->bytes);
+    BW_TRY(memory_of(self)->upload(self->session->device, bw_case_address(self, 0, operand), from, what->bytes));
+    return what->role != BW_OUT ? transform(self, 0) : BW_OK;
 }
 
 static bw_status fill_sets(bw_case *self) {
@@ -104,6 +112,7 @@ static bw_status allocate(bw_case *self) {
 static bw_status prepare(bw_case *self) {
     const bw_variant *variant = bw_case_choice(self)->variant;
     bw_buffers *buffers = &self->buffers;
+    for (int64_t set = 0; set < buffers->set_count; set++) BW_TRY(transform(self, set));
     if (variant->prepare) {
         BW_TRY(variant->prepare(buffers->launches, buffers->set_count, &buffers->state));
         for (int64_t set = 0; set < buffers->set_count; set++) buffers->launches[set].state = buffers->state;
@@ -151,4 +160,15 @@ bw_work bw_case_work(bw_case *self) {
     const bw_context_calls *context = self->session->backend->context;
     return (bw_work){
         .run = run_launch, .context = self, .stream = context ? context->stream(self->session->device) : NULL};
+}
+
+static bw_status run_transform(void *context, int64_t set, bool captured) {
+    (void)captured;
+    return transform(context, set);
+}
+
+bw_work bw_case_transforms(bw_case *self) {
+    bw_work work = bw_case_work(self);
+    work.run = bw_case_choice(self)->variant->transform ? run_transform : NULL;
+    return work;
 }

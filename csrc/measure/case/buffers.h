@@ -52,3 +52,5 @@ void *bw_case_address(const bw_case *self, int64_t set, int operand);
 /* One launch on a set, not waited for; and launches as something to be timed, for as long as the buffers stay. */
 bw_status bw_case_enqueue_set(const bw_case *self, int64_t set);
 bw_work bw_case_work(bw_case *self);
+/* The same of the variant's `transform`; without `run` where it has none. */
+bw_work bw_case_transforms(bw_case *self);

@@ -36,7 +36,7 @@ bw_status bw_case_ready_any(bw_case *self);
 /* The same with as many sets as the variant, once it is known which one runs, needs for this cache. */
 bw_status bw_case_ready_for(bw_case *self, bw_cache cache, bw_rotation *out);
 
-/* One launch on the generated inputs, and not one more: nothing is launched to prepare it. */
+/* One launch on the generated inputs, and not one more: nothing but what fills its buffers is launched before it. */
 bw_status bw_case_launch_once(bw_case *self);
 /* One launch on the generated inputs, not waited for. */
 bw_status bw_case_enqueue(bw_case *self);

@@ -44,6 +44,30 @@ const char *bw_fused_refuses(const bw_dims *dims, const bw_precision *precision,
 bw_status bw_fused_prepare(const bw_launch *sets, int64_t set_count, void **state); /* times plans */
 bw_status bw_fused_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out);
 
+/* narrow/dequantize.cu */
+const char *bw_dequantize_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_dequantize_choose;
+const char *bw_separate_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_separate_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_status bw_separate_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                 bw_cost *cost);
+bool bw_separate_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_separate_choose;
+
+/* narrow/q4_0.cu: `per_block` refuses what `strided` does */
+const char *bw_q4_0_naive_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_q4_0_strided_choose;
+bw_cuda_choose bw_q4_0_per_block_choose;
+const char *bw_q4_0_repacked_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_q4_0_repacked_scratch_bytes(const bw_dims *dims, const bw_precision *precision,
+                                       const bw_device_facts *facts);
+bw_status bw_q4_0_repacked_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                                      bw_cost *cost);
+bw_status bw_q4_0_repacked_transform(const bw_launch *launch);
+bw_cuda_choose bw_q4_0_repacked_choose;
+const char *bw_repack_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_repack_choose;
+
 /* wgmma_sm90.cu */
 const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);

@@ -4,8 +4,11 @@
  *   tensor                                                 mma.sync (tensor.cu)
  *   gemv      few rows of A: the time is that of reading B, which streams through registers (gemv.cu)
  *   skinny    2 to 16 rows of A: the same on tensor cores (skinny.cu); in FP32 up to 32 (skinny_fp32.cu)
+ *   strided, per_block   the plain ones for Q4_0 (narrow/q4_0.cu)
  *   scalar    weights of 8 or 4 bits, unpacked one by one (narrow/fused.cu)
+ *   separate  the same as FP16 in memory, then a product of FP16 (narrow/dequantize.cu)
  *   fused     the same eight at a time, in registers, for tensor cores (narrow/fused.cu)
+ *   repacked  Q4_0 that was repacked once, few rows of A (narrow/q4_0.cu)
  *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
  *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers
  * Where A has 8 bits too (eight/): coalesced, skinny, wgmma and cublaslt. */
@@ -16,6 +19,8 @@ enum {
     TENSOR_PRECISIONS = BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
     EIGHT_BIT_PRECISIONS = BW_MASK(FP8_E4M3) | BW_MASK(INT8) | BW_MASK(FP8_TENSOR) | BW_MASK(FP8_BLOCK)
 };
+
+#define Q4_0_SHAPE "q4_0 M=1 N=14336 K=4096"
 
 /* What most variants are but for their rows' own words: a `refuses` and a `choose`. */
 #define VARIANT(variant_name, refusal, takes, ...)                                           \
@@ -34,7 +39,11 @@ BW_CUDA_PREPARE(vector, bw_gemm_vector_choose)
 BW_CUDA_PREPARE(tensor, bw_gemm_tensor_choose)
 BW_CUDA_PREPARE(gemv, bw_gemv_choose)
 BW_CUDA_PREPARE(skinny, bw_skinny_choose)
+BW_CUDA_PREPARE(strided, bw_q4_0_strided_choose)
+BW_CUDA_PREPARE(per_block, bw_q4_0_per_block_choose)
+BW_CUDA_PREPARE(separate, bw_separate_choose)
 BW_CUDA_PREPARE(scalar, bw_scalar_choose)
+BW_CUDA_PREPARE(repacked, bw_q4_0_repacked_choose)
 BW_CUDA_PREPARE(wgmma, bw_wgmma_choose)
 
 static const bw_variant rows[] = {
@@ -97,10 +106,33 @@ static const bw_variant rows[] = {
                  .predicted = 1.65,
                  .because = "gemv's arithmetic for 8 rows takes 1.7 times as long as reading B; this takes none of it",
                  .at = "fp16 M=8 N=14336 K=4096"}),
+    VARIANT(strided, bw_q4_0_naive_refuses, BW_MASK(Q4_0), .text = "Q4_0: a thread an element of D",
+            .prediction = {.changes = "the baseline for Q4_0: a thread an element of D, each weight's scale read anew",
+                           .at = Q4_0_SHAPE}),
+    VARIANT(
+        per_block, bw_q4_0_naive_refuses, BW_MASK(Q4_0), .text = "Q4_0: a thread an element of D, block by block",
+        .prediction = {.changes = "a scale is read once for its 32 weights",
+                       .predicted = 2.0,
+                       .because = "2 loads a weight instead of 3, of a loop that waits for each; rows still lie apart",
+                       .at = Q4_0_SHAPE}),
     VARIANT(scalar, bw_scalar_refuses, BW_NARROW_WEIGHT_PRECISIONS,
             .text = "a warp a row of narrow weights, 8 rows of A at once",
-            .prediction = {.changes = "the baseline for narrow weights: a warp a row of B, unpacked one by one",
-                           .at = "int4_g128 M=1 N=14336 K=4096"}),
+            .prediction = {.changes = "a warp a row of B, unpacked one by one: the baseline for other narrow weights",
+                           .predicted = 0.9,
+                           .because = "lanes read neighbors, but each weight its scale, by about 20 instructions",
+                           .at = Q4_0_SHAPE}),
+    {.name = "separate",
+     .text = "narrow weights become FP16 in memory, then a product of FP16",
+     .prediction = {.changes = "two kernels: B as FP16 into memory, and the product of FP16 from there",
+                    .predicted = 0.75,
+                    .because = "8 times the bytes: 4.5 bits of a weight are read, 16 written and read again",
+                    .at = Q4_0_SHAPE},
+     .precisions = BW_NARROW_WEIGHT_PRECISIONS,
+     .refuses = bw_separate_refuses,
+     .prefers = bw_separate_prefers,
+     .scratch_bytes = bw_separate_scratch_bytes,
+     .extra_cost = bw_separate_extra_cost,
+     BW_CUDA_HOOKS(separate)},
     {.name = "fused",
      .text = "narrow weights become FP16 in registers, for tensor cores (mma.sync), A stays there for many rows of B",
      .prediction = {.changes =
@@ -115,6 +147,20 @@ static const bw_variant rows[] = {
      .release = bw_cuda_prepared_release,
      .launch = bw_cuda_prepared_launch,
      .describe = bw_fused_describe},
+    {.name = "repacked",
+     .text = "Q4_0 repacked once: tiles straight to registers, 16 bytes a lane, for tensor cores; up to 8 rows of A",
+     .prediction = {.changes = "weights repacked once, so that lanes load whole words of 16 bytes, no shared memory",
+                    .predicted = 1.07,
+                    .because = "blocks of 18 bytes take 1.5 loads and a permutation a word, and pieces of 144 bytes "
+                               "take 5 sectors for 4.5; memory is the limit of both",
+                    .at = Q4_0_SHAPE},
+     .precisions = BW_MASK(Q4_0),
+     .rounds_once = true,
+     .refuses = bw_q4_0_repacked_refuses,
+     .scratch_bytes = bw_q4_0_repacked_scratch_bytes,
+     .extra_cost = bw_q4_0_repacked_extra_cost,
+     .transform = bw_q4_0_repacked_transform,
+     BW_CUDA_HOOKS(repacked)},
     {.name = "wgmma",
      .text = "Hopper's tensor cores (wgmma), fed by TMA",
      .prediction = {.changes = "wgmma and TMA: a producer warp keeps four stages full, two warpgroups do products",
@@ -142,3 +188,20 @@ static const bw_variant rows[] = {
 };
 
 const bw_variant_table bw_cuda_gemm = {rows, sizeof rows / sizeof rows[0], "fp16 M=2048 N=2048 K=2048"};
+
+/* What becomes of weights alone: one variant each. */
+#define WEIGHTS(operation, takes, variant_name, what)          \
+    BW_CUDA_PREPARE(operation, bw_##operation##_choose)        \
+    static const bw_variant operation##_rows[] = {             \
+        {.name = variant_name,                                 \
+         .text = what,                                         \
+         .prediction = {.changes = "the only variant: " what}, \
+         .precisions = takes,                                  \
+         .rounds_once = true,                                  \
+         .refuses = bw_##operation##_refuses,                  \
+         BW_CUDA_HOOKS(operation)},                            \
+    };                                                         \
+    const bw_variant_table bw_cuda_weight_##operation = {operation##_rows, 1, NULL};
+
+WEIGHTS(dequantize, BW_NARROW_WEIGHT_PRECISIONS, "vector", "twice 8 neighbors a thread, written 16 bytes at once")
+WEIGHTS(repack, BW_MASK(Q4_0), "tiles", "eight tiles of 16 rows a block, through shared memory, 16 bytes at a time")

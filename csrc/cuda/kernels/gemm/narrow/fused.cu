@@ -16,9 +16,7 @@
 
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/kernels/gemm/narrow/operands.cuh"
-#include "cuda/launch/choose.cuh"
 #include "cuda/libraries/plans.h"
-#include "ops/families/gemm.h"
 
 namespace {
 

@@ -132,11 +132,28 @@ BW_DEVICE float bw_e2m1_to_float(uint32_t nibble) {
 BW_DEVICE float bw_e8m0_to_float(uint32_t byte) {
     return byte == 255 ? __uint_as_float(0x7fffffffu) : __uint_as_float(max(byte << 23, 0x00400000u));
 }
-BW_DEVICE uint32_t bw_nibble(const unsigned char *row, int64_t index) {
+template <typename Index>
+BW_DEVICE uint32_t bw_nibble(const unsigned char *row, Index index) {
     return row[index / 2] >> index % 2 * 4 & 15;
 }
 BW_DEVICE float bw_half_at(const unsigned char *from) {
     return bw_to_float(*(const __half *)from);
+}
+
+// Element j of 8 neighbors, the first a multiple of 8. Quotients by 8 or more are the same for all of them, which the
+// compiler does not find out: what is read by such an index is read once.
+struct bw_eighth {
+    int64_t first;
+    int j;
+};
+BW_DEVICE int64_t operator/(bw_eighth i, int64_t by) {
+    return i.first / by + (by < 8 ? i.j / by : 0);
+}
+BW_DEVICE int64_t operator%(bw_eighth i, int64_t by) {
+    return i.first % by + (by < 8 ? i.j % by : i.j);
+}
+BW_DEVICE int64_t operator+(int64_t before, bw_eighth i) {
+    return before + i.first + i.j;
 }
 
 // What formats have unless they say otherwise.
@@ -165,7 +182,8 @@ struct bw_weights_int8 : bw_weights {
             bw_unpack_bytes<128>(bw_shared_word<group * 32 + 16>(from) ^ 0x80808080u, out + 2);
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         return (float)((const signed char *)w.bytes)[n * k + at] * ((const float *)w.scale)[n];
     }
 };
@@ -194,7 +212,8 @@ struct bw_weights_e4m3 : bw_weights {
             nan |= bw_find_e4m3_nan(word[0]) | bw_find_e4m3_nan(word[1]);
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         return bw_e4m3_to_float(w.bytes[n * k + at]) * ((const float *)w.scale)[n];
     }
 };
@@ -220,7 +239,8 @@ struct bw_weights_e5m2 : bw_weights {
             }
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         return bw_unpack_pair((uint32_t)w.bytes[n * k + at] << 8, __half()).x * ((const float *)w.scale)[n];
     }
 };
@@ -250,7 +270,8 @@ struct bw_weights_q8_0 : bw_weights {
             bw_unpack_bytes<128>(bw_shared_word<group * block + 18>(this->from) ^ 0x80808080u, out + 2);
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         const unsigned char *from = w.bytes + (n * ((k + 31) / 32) + at / 32) * block;
         return (float)(signed char)from[2 + at % 32] * bw_half_at(from);
     }
@@ -273,7 +294,8 @@ struct bw_weights_q4_0 : bw_weights {
             return 8.0f;
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         const unsigned char *from = w.bytes + (n * ((k + 31) / 32) + at / 32) * block;
         const int q = from[2 + at % 16] >> (at % 32 / 16 * 4) & 15;
         return (float)(q - 8) * bw_half_at(from);
@@ -322,10 +344,11 @@ struct bw_weights_q4_k : bw_weights {
             return both.y * (float)(uint8_t)(min[i / 4] >> i % 4 * 8);
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         const unsigned char *from = w.bytes + (n * ((k + 255) / 256) + at / 256) * 144, *s = from + 4;
-        const int in = (int)(at % 256), sub = in / 32;
-        const int q = from[16 + in / 64 * 32 + in % 32] >> (sub % 2 * 4) & 15;
+        const int sub = (int)(at / 32 % 8);
+        const int q = from[16 + sub / 2 * 32 + at % 32] >> (sub % 2 * 4) & 15;
         const int scale = sub < 4 ? s[sub] & 63 : (s[sub + 4] & 15) | s[sub - 4] >> 6 << 4;
         const int min = sub < 4 ? s[sub + 4] & 63 : s[sub + 4] >> 4 | s[sub] >> 6 << 4;
         return bw_half_at(from) * (float)(scale * q) - bw_half_at(from + 2) * (float)min;
@@ -362,7 +385,8 @@ struct bw_weights_int4 : bw_weights {
             return i % 2 ? __high2float(pair) : __low2float(pair);
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         const int64_t groups = (k + in_group - 1) / in_group;
         const int q = (int)bw_nibble(w.bytes + n * ((k + 1) / 2), at);
         const int z = (int)bw_nibble(w.zero + n * ((groups + 1) / 2), at / in_group);
@@ -392,7 +416,8 @@ struct bw_weights_mxfp4 : bw_weights {
             return fmaf(factor, 0.0f, factor);
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         return bw_e2m1_to_float(bw_nibble(w.bytes + n * ((k + 1) / 2), at)) *
                bw_e8m0_to_float(w.scale[n * ((k + 31) / 32) + at / 32]);
     }
@@ -432,7 +457,8 @@ struct bw_weights_nvfp4 : bw_weights {
             for (int i = 0; i < 4; i++) out[i] = bw_half2_bits(__hmul2(bw_half2(out[i]), own));
         }
     };
-    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, int64_t at, int64_t k) {
+    template <typename Index>
+    BW_DEVICE float element(const bw_weights_stored &w, int64_t n, Index at, int64_t k) {
         return bw_e2m1_to_float(bw_nibble(w.bytes + n * ((k + 1) / 2), at)) *
                bw_e4m3_to_float(w.scale[n * ((k + 15) / 16) + at / 16]) * w.whole_scale[0];
     }
