@@ -1,5 +1,5 @@
 /* attention_decode: q(B, 1, H, D), k, v(B, L, G, D) [, kv_lens(B)] -> out(B, 1, H, D). Bound by reading k and v: each
- * row of them is read once, for all query heads of its group.
+ * row of them is read once, for all query heads of its group. mla_decode: G is 1, and a value the beginning of its key.
  * The variants:
  *   simple   one task for each (batch entry, K/V head): too few of them for many threads;
  *   splitkv  the keys of an entry are split among tasks that go over all its heads, so that memory is read in order;
@@ -16,8 +16,11 @@ enum { KEYS_AT_ONCE = 2, VALUES_AT_ONCE = BW_SIMD_FLOATS == 16 ? 4 : 2 };
 
 typedef struct problem {
     const bw_launch *launch;
-    int64_t batch, kv_len, num_heads, num_kv_heads, head_dim, group;
-    int64_t padded_dim;           /* whole vectors */
+    const void *k, *v;
+    int64_t batch, kv_len, num_heads, num_kv_heads, key_dim, value_dim, group;
+    int64_t stride;               /* from one key to the next, and from one value to the next */
+    int64_t padded_dim;           /* whole vectors of a key, which is no shorter than a value */
+    float scale;                  /* of scores */
     int64_t splits, heads_a_task; /* an entry's tasks: its keys in so many parts, so many K/V heads together */
 } problem;
 
@@ -41,17 +44,23 @@ static int64_t split_count(const bw_dims *dims, const bw_device_facts *facts) {
 }
 
 static problem problem_of(const bw_launch *launch, bool split) {
-    const int64_t *dims = launch->dims->value;
+    const bw_decode_sizes sizes = bw_decode_sizes_of(launch->dims);
     problem p = {.launch = launch,
-                 .batch = dims[BW_DECODE_BATCH],
-                 .kv_len = dims[BW_DECODE_KV_LEN],
-                 .num_heads = dims[BW_DECODE_NUM_HEADS],
-                 .num_kv_heads = dims[BW_DECODE_NUM_KV_HEADS],
-                 .head_dim = dims[BW_DECODE_HEAD_DIM],
+                 .k = launch->operand[BW_ATTENTION_K],
+                 .v = launch->operand[BW_ATTENTION_V],
+                 .batch = sizes.batch,
+                 .kv_len = sizes.kv_len,
+                 .num_heads = sizes.heads,
+                 .num_kv_heads = sizes.kv_heads,
+                 .key_dim = sizes.key_dim,
+                 .value_dim = sizes.value_dim,
+                 .group = sizes.heads / sizes.kv_heads,
+                 .stride = sizes.kv_heads * sizes.key_dim,
+                 .padded_dim = bw_round_up(sizes.key_dim, BW_SIMD_FLOATS),
+                 .scale = (float)sizes.scale,
                  .splits = split ? split_count(launch->dims, &launch->device->facts) : 1,
-                 .heads_a_task = split ? dims[BW_DECODE_NUM_KV_HEADS] : 1};
-    p.group = p.num_heads / p.num_kv_heads;
-    p.padded_dim = bw_round_up(p.head_dim, BW_SIMD_FLOATS);
+                 .heads_a_task = split ? sizes.kv_heads : 1};
+    if (!p.v) p.v = p.k;
     return p;
 }
 
@@ -71,8 +80,8 @@ static room room_of(const problem *p, int rank) {
 
 static int64_t workspace_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     (void)precision;
-    int64_t padded_dim = bw_round_up(dims->value[BW_DECODE_HEAD_DIM], BW_SIMD_FLOATS);
-    return 4 * facts->units * room_floats(dims->value[BW_DECODE_NUM_HEADS], padded_dim);
+    const bw_decode_sizes sizes = bw_decode_sizes_of(dims);
+    return 4 * facts->units * room_floats(sizes.heads, bw_round_up(sizes.key_dim, BW_SIMD_FLOATS));
 }
 
 static int64_t entry_length(const problem *p, int64_t entry) {
@@ -81,15 +90,15 @@ static int64_t entry_length(const problem *p, int64_t entry) {
 }
 
 BW_INLINE int64_t key_start(const problem *p, int64_t entry, int64_t key, int64_t head) {
-    return ((entry * p->kv_len + key) * p->num_kv_heads + head) * p->head_dim;
+    return ((entry * p->kv_len + key) * p->num_kv_heads + head) * p->key_dim;
 }
 
 BW_INLINE void start_heads(bw_dtype dtype, const problem *p, const stretch *s, room *r) {
-    const bw_vf scale = bw_vf_set(1.0f / sqrtf((float)p->head_dim));
+    const bw_vf scale = bw_vf_set(p->scale);
     for (int64_t head = s->head * p->group; head < s->head_end * p->group; head++) {
-        int64_t from = (s->entry * p->num_heads + head) * p->head_dim;
-        for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) {
-            bw_vf q = bw_vf_load_as_upto(dtype, p->launch->operand[BW_ATTENTION_Q], from + d, p->head_dim - d);
+        int64_t from = (s->entry * p->num_heads + head) * p->key_dim;
+        for (int64_t d = 0; d < p->key_dim; d += BW_SIMD_FLOATS) {
+            bw_vf q = bw_vf_load_as_upto(dtype, p->launch->operand[BW_ATTENTION_Q], from + d, p->key_dim - d);
             bw_vf_store(r->q + head * p->padded_dim + d, q * scale);
             bw_vf_store(r->out + head * p->padded_dim + d, bw_vf_set(0.0f));
         }
@@ -98,7 +107,7 @@ BW_INLINE void start_heads(bw_dtype dtype, const problem *p, const stretch *s, r
     }
 }
 
-/* What to fetch while a tile is worked on: for its key j, head_dim elements of k and v from first + j * step on. Where
+/* What to fetch while a tile is worked on: for its key j, a row's elements of k and v from first + j * step on. Where
  * a task takes all heads, that walks through the next tile in memory's order, and the hardware's own prefetcher runs
  * ahead of it; row by row as the heads need them it would not. */
 typedef struct fetch {
@@ -149,8 +158,8 @@ BW_INLINE void dot_rows(bw_dtype dtype, const int heads, const int keys, const v
  * The first of them is key `key` of its tile. */
 BW_INLINE void score_block(bw_dtype dtype, const int heads, const problem *p, const float *q, int64_t start,
                            int64_t key, int64_t keys, fetch f, float *scores) {
-    const void *k = p->launch->operand[BW_ATTENTION_K];
-    const int64_t head_dim = p->head_dim, padded_dim = p->padded_dim, stride = p->num_kv_heads * head_dim;
+    const void *k = p->k;
+    const int64_t head_dim = p->key_dim, padded_dim = p->padded_dim, stride = p->stride;
     bw_vf dots[HEADS_AT_ONCE][BW_SIMD_FLOATS];
     int64_t j = 0;
     for (; j + KEYS_AT_ONCE <= keys; j += KEYS_AT_ONCE) {
@@ -168,8 +177,8 @@ BW_INLINE void score_block(bw_dtype dtype, const int heads, const problem *p, co
 /* out += scores v for `heads` query heads and `vectors` vectors of the head, each of up to `left` elements. */
 BW_INLINE void value_block(bw_dtype dtype, const int heads, const int vectors, const problem *p, const float *scores,
                            int64_t start, int64_t keys, int64_t left, fetch f, float *out) {
-    const void *v = p->launch->operand[BW_ATTENTION_V];
-    const int64_t stride = p->num_kv_heads * p->head_dim, padded_dim = p->padded_dim;
+    const void *v = p->v;
+    const int64_t stride = p->stride, padded_dim = p->padded_dim;
     bw_vf total[HEADS_AT_ONCE][VALUES_AT_ONCE];
 #pragma GCC unroll 4
     for (int h = 0; h < heads; h++) {
@@ -178,7 +187,7 @@ BW_INLINE void value_block(bw_dtype dtype, const int heads, const int vectors, c
     }
     for (int64_t j = 0; j < keys; j++) {
         bw_vf x[VALUES_AT_ONCE];
-        fetch_row(dtype, v, f, j, p->head_dim);
+        fetch_row(dtype, v, f, j, p->value_dim);
 #pragma GCC unroll 4
         for (int i = 0; i < vectors; i++) {
             int64_t at = start + j * stride + i * BW_SIMD_FLOATS;
@@ -200,8 +209,9 @@ BW_INLINE void value_block(bw_dtype dtype, const int heads, const int vectors, c
 
 BW_INLINE void add_values(bw_dtype dtype, const int heads, const problem *p, const float *scores, int64_t start,
                           int64_t keys, fetch f, float *out) {
-    const int64_t head_dim = p->head_dim;
+    const int64_t head_dim = p->value_dim;
     int64_t d = 0;
+    f.wanted &= p->v != p->k; /* else the keys have been fetched */
     for (; d + VALUES_AT_ONCE * BW_SIMD_FLOATS <= head_dim; d += VALUES_AT_ONCE * BW_SIMD_FLOATS, f.wanted = false) {
         value_block(dtype, heads, VALUES_AT_ONCE, p, scores, start + d, keys, BW_SIMD_FLOATS, f, out + d);
     }
@@ -215,7 +225,7 @@ BW_INLINE void add_values(bw_dtype dtype, const int heads, const problem *p, con
 BW_INLINE void tile_heads(const int heads, bw_dtype dtype, const problem *p, room *r, int64_t first, int64_t start,
                           int64_t keys, fetch f) {
     if (heads > HEADS_AT_ONCE) return;
-    const int64_t stride = p->num_kv_heads * p->head_dim;
+    const int64_t stride = p->stride;
     const float *q = r->q + first * p->padded_dim;
     for (int64_t j = 0; j < keys; j += BW_SIMD_FLOATS) {
         int64_t some = bw_min64(BW_SIMD_FLOATS, keys - j);
@@ -223,8 +233,8 @@ BW_INLINE void tile_heads(const int heads, bw_dtype dtype, const problem *p, roo
     }
     float *out = r->out + first * p->padded_dim;
     for (int h = 0; h < heads; h++) {
-        bw_softmax_update(r->scores + h * TILE_KEYS, keys, out + h * p->padded_dim, p->head_dim, r->largest + first + h,
-                          r->sum + first + h);
+        bw_softmax_update(r->scores + h * TILE_KEYS, keys, out + h * p->padded_dim, p->value_dim,
+                          r->largest + first + h, r->sum + first + h);
     }
     add_values(dtype, heads, p, r->scores, start, keys, f, out);
 }
@@ -239,7 +249,7 @@ BW_INLINE void tile_group(bw_dtype dtype, const problem *p, room *r, int64_t fir
 }
 
 BW_INLINE void attend(bw_dtype dtype, const problem *p, const stretch *s, room *r) {
-    const int64_t stride = p->num_kv_heads * p->head_dim;
+    const int64_t stride = p->stride;
     const bool all_heads = s->head_end - s->head == p->num_kv_heads;
     start_heads(dtype, p, s, r);
     for (int64_t key = s->key; key < s->key_end; key += TILE_KEYS) {
@@ -248,17 +258,18 @@ BW_INLINE void attend(bw_dtype dtype, const problem *p, const stretch *s, room *
             int64_t start = key_start(p, s->entry, key, head), next = start + TILE_KEYS * stride;
             fetch f = {key + 2 * TILE_KEYS <= s->key_end, next, stride};
             if (all_heads) {
-                f.first = key_start(p, s->entry, key + TILE_KEYS, 0) + head * TILE_KEYS * p->head_dim;
-                f.step = p->head_dim;
+                f.first = key_start(p, s->entry, key + TILE_KEYS, 0) + head * TILE_KEYS * p->key_dim;
+                f.step = p->key_dim;
             }
             tile_group(dtype, p, r, head * p->group, start, keys, f);
         }
     }
 }
 
-/* The scratch of splitkv: (splits, B, H, D) partial outputs, then (splits, B, H) logarithms of their sums. */
+/* The scratch of splitkv: (splits, B, H, D of a value) partial outputs, then (splits, B, H) logarithms of their sums.
+ */
 BW_INLINE float *logarithms(const problem *p) {
-    return (float *)p->launch->scratch + p->splits * p->batch * p->num_heads * p->head_dim;
+    return (float *)p->launch->scratch + p->splits * p->batch * p->num_heads * p->value_dim;
 }
 
 /* What a task found, to row `row` of `to`: the output, or the scratch, where keys that weigh nothing leave zeros, as
@@ -266,9 +277,9 @@ BW_INLINE float *logarithms(const problem *p) {
 BW_INLINE void store_heads(bw_dtype dtype, const problem *p, const stretch *s, const room *r, int64_t row, void *to) {
     for (int64_t head = s->head * p->group; head < s->head_end * p->group; head++) {
         const bw_vf factor = bw_vf_set(p->splits > 1 && r->sum[head] == 0.0f ? 0.0f : 1.0f / r->sum[head]);
-        for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) {
+        for (int64_t d = 0; d < p->value_dim; d += BW_SIMD_FLOATS) {
             bw_vf x = bw_vf_load(r->out + head * p->padded_dim + d) * factor;
-            bw_vf_store_as_upto(dtype, to, (row * p->num_heads + head) * p->head_dim + d, x, p->head_dim - d);
+            bw_vf_store_as_upto(dtype, to, (row * p->num_heads + head) * p->value_dim + d, x, p->value_dim - d);
         }
         if (p->splits > 1) logarithms(p)[row * p->num_heads + head] = r->largest[head] + logf(r->sum[head]);
     }
@@ -311,15 +322,15 @@ BW_INLINE void combine_row(bw_dtype dtype, const problem *p, int64_t row) {
     float largest = -INFINITY, sum = 0.0f;
     for (int64_t i = 0; i < p->splits; i++) largest = fmaxf(largest, logs[i * rows + row]);
     for (int64_t i = 0; i < p->splits; i++) sum += bw_vf_exp(bw_vf_set(logs[i * rows + row] - largest))[0];
-    for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) {
+    for (int64_t d = 0; d < p->value_dim; d += BW_SIMD_FLOATS) {
         bw_vf total = bw_vf_set(0.0f);
         for (int64_t i = 0; i < p->splits; i++) {
             bw_vf weight = bw_vf_exp(bw_vf_set(logs[i * rows + row] - largest));
-            int64_t at = (i * rows + row) * p->head_dim + d;
-            total = bw_vf_fma(weight, bw_vf_load_as_upto(BW_FP32, partial, at, p->head_dim - d), total);
+            int64_t at = (i * rows + row) * p->value_dim + d;
+            total = bw_vf_fma(weight, bw_vf_load_as_upto(BW_FP32, partial, at, p->value_dim - d), total);
         }
-        bw_vf_store_as_upto(dtype, p->launch->operand[BW_ATTENTION_OUT], row * p->head_dim + d,
-                            total * bw_vf_set(1.0f / sum), p->head_dim - d);
+        bw_vf_store_as_upto(dtype, p->launch->operand[BW_ATTENTION_OUT], row * p->value_dim + d,
+                            total * bw_vf_set(1.0f / sum), p->value_dim - d);
     }
 }
 
@@ -340,8 +351,8 @@ static bw_status splitkv_launch(const bw_launch *launch) {
 static bw_checked_int partial_bytes(const bw_dims *dims, const bw_device_facts *facts) {
     int64_t splits = split_count(dims, facts);
     if (splits == 1) return bw_num(0);
-    return bw_mul5(4, splits, dims->value[BW_DECODE_BATCH], dims->value[BW_DECODE_NUM_HEADS],
-                   dims->value[BW_DECODE_HEAD_DIM] + 1);
+    const bw_decode_sizes sizes = bw_decode_sizes_of(dims);
+    return bw_mul5(4, splits, sizes.batch, sizes.heads, sizes.value_dim + 1);
 }
 
 static int64_t splitkv_scratch(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
@@ -369,3 +380,5 @@ static const bw_variant rows[] = {
 
 const bw_variant_table BW_CPU_TABLE(attention_decode) = {
     rows, sizeof rows / sizeof rows[0], "fp32 batch=1 kv_len=16384 num_heads=4 num_kv_heads=1 head_dim=128"};
+const bw_variant_table BW_CPU_TABLE(mla_decode) = {rows, sizeof rows / sizeof rows[0],
+                                                   "fp32 batch=1 kv_len=4096 num_heads=16"};
