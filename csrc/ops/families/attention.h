@@ -15,7 +15,7 @@
 #define BW_ATTENTION_OPERATIONS(X)         \
     X(attention_prefill, KERNELS, KERNELS) \
     X(attention_decode, KERNELS, KERNELS)  \
-    X(mla_decode, KERNELS, NONE)
+    X(mla_decode, KERNELS, KERNELS)
 
 enum {
     BW_PREFILL_BATCH,

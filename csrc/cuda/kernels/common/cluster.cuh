@@ -55,6 +55,12 @@ BW_DEVICE void bw_cluster_push(uint32_t to, float2 part, uint32_t barrier) {
                  "f"(part.x), "f"(part.y), "r"(barrier)
                  : "memory");
 }
+// On a barrier of any block of the cluster.
+BW_DEVICE void bw_cluster_barrier_arrive(uint32_t barrier, int block) {
+    asm volatile(
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(bw_cluster_address(barrier, block))
+        : "memory");
+}
 // Until the barrier's first phase has ended: all pushes have come.
 BW_DEVICE void bw_cluster_wait_for_pushes(uint32_t barrier) {
     uint32_t done = 0;

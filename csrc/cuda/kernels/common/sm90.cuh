@@ -42,6 +42,20 @@ BW_DEVICE void bw_tensor_load(uint32_t to, const CUtensorMap &map, uint32_t barr
         : "memory");
 }
 
+// To the same place in each block of the cluster that has a bit in `blocks`, whose own barrier counts the bytes.
+BW_DEVICE void bw_tensor_load_for(uint16_t blocks, uint32_t to, const CUtensorMap &map, uint32_t barrier, int x, int y,
+                                  int z, int w) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+        "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "h"(blocks)
+        : "memory");
+}
+// Between ordinary stores to shared memory and a barrier, after which copies or products see them.
+BW_DEVICE void bw_shared_publish() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // ---- a warpgroup's share of the registers ----
 
 template <int count>
