@@ -34,9 +34,9 @@ def peer_ns(
     except ImportError:
         return None
     dtype, times = dtype_of(torch, precision), []
-    for name in PEERS:
+    for backend in (getattr(SDPBackend, name) for name in PEERS):
 
-        def make_set(backend: Any = getattr(SDPBackend, name)) -> Any:
+        def make_set(backend: Any = backend) -> Any:
             q = torch.rand(batch, 1, heads, LATENT + ROPE, device="cuda").to(dtype)
             cache = torch.rand(batch, 1, kv_len, LATENT + ROPE, device="cuda").to(dtype)
 
@@ -77,11 +77,10 @@ def main() -> None:
                 peer = None
                 if not args.no_peers and precision in ("fp16", "bf16"):
                     peer = peer_ns(device, precision, batch, kv_len, count, cost["bytes_read"] + cost["bytes_written"])
-                rows.append(
-                    [f"{batch} x {kv_len}, {count}", precision, variant, ns / 1e3, gb_s(cost, ns)]
-                    + [cost["flops"] / ns / 1e3, 100 * max(read, compute) / ns]
-                    + ["memory" if read > compute else "compute", peer / ns if peer else ""]
-                )
+                rates = [gb_s(cost, ns), cost["flops"] / ns / 1e3, 100 * max(read, compute) / ns]
+                roof = "memory" if read > compute else "compute"
+                label = f"{batch} x {kv_len}, {count}"
+                rows.append([label, precision, variant, ns / 1e3, *rates, roof, peer / ns if peer else ""])
     table("mla_decode", heads, rows)
     if args.csv:
         with open(args.csv, "w", newline="", encoding="utf-8") as file:

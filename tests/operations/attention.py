@@ -157,10 +157,7 @@ OPERATIONS = {
     ),
     "mla_decode": Operation(
         shapes=[
-            *(
-                {"batch": b, "kv_len": kv, "num_heads": h, "latent_dim": r, "rope_dim": p}
-                for b, kv, h, r, p in LATENTS
-            ),
+            *({"batch": b, "kv_len": kv, "num_heads": h, "latent_dim": r, "rope_dim": p} for b, kv, h, r, p in LATENTS),
             *({"batch": b, "kv_len": kv, "num_heads": h, **DEEPSEEK} for b, kv, h in DEEPSEEKS),
             {"num_heads": 6, "latent_dim": 40, "rope_dim": 8, "kv_lens": [1, 300, 64, 17], "kv_len": 310},
             {"num_heads": 20, **DEEPSEEK, "kv_lens": [1, 64, 130]},
