@@ -173,7 +173,7 @@ static const bw_variant latent_rows[] = {
                     .because =
                         "naive has some 10 TFLOP/s of CUDA cores and reads L2 128 times; 90 % of what tensor cores do "
                         "beside the reads of shared memory are 600 or more"},
-     .precisions = BW_MASK(FP16) | BW_MASK(BF16),
+     .precisions = BW_MASK(FP16) | BW_MASK(BF16) | BW_MASK(FP8_E4M3),
      .refuses = bw_latent_refuses,
      .scratch_bytes = bw_latent_scratch_bytes,
      .largest_scratch_bytes = bw_latent_largest_scratch_bytes,

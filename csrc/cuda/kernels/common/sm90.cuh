@@ -42,6 +42,12 @@ BW_DEVICE void bw_tensor_load(uint32_t to, const CUtensorMap &map, uint32_t barr
         : "memory");
 }
 
+// Bytes in a row, a multiple of 16 of them, between multiples of 16.
+BW_DEVICE void bw_bulk_load(uint32_t to, const void *from, int bytes, uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
 // To the same place in each block of the cluster that has a bit in `blocks`, whose own barrier counts the bytes.
 BW_DEVICE void bw_tensor_load_for(uint16_t blocks, uint32_t to, const CUtensorMap &map, uint32_t barrier, int x, int y,
                                   int z, int w) {

@@ -2,7 +2,6 @@
 // head, four neighboring elements a thread.
 #include "cuda/kernels/attention/latent/walk.cuh"
 #include "cuda/kernels/common/softmax.cuh"
-#include "cuda/launch/choose.cuh"
 
 namespace {
 
@@ -66,17 +65,14 @@ __global__ void __launch_bounds__(threads) attention_latent_combine_kernel(T *ou
 
 }  // namespace
 
-bw_status bw_latent_choose_combine(bw_dtype dtype, const bw_latent_plan &, const bw_latent_work &work, bool has_lengths,
-                                   int64_t stands_at, bw_cuda_launch_spec *out) {
-    return bw_cuda_by_half_type(dtype, [&](auto tag) {
+bw_status bw_latent_choose_combine(const bw_precision *precision, const bw_latent_plan &plan,
+                                   const bw_latent_work &work, bw_cuda_launch_spec *out) {
+    return bw_cuda_by_half_type(precision->result, [&](auto tag) {
         using T = typename decltype(tag)::type;
         bw_cuda_kernel *kernel =
             bw_choose(out, attention_latent_combine_kernel<T>, dim3((unsigned)((int64_t)work.batch * work.heads)),
                       dim3(threads), 0, bw_from_operand(BW_ATTENTION_OUT), work);
-        bw_choose_place(kernel, 1, offsetof(bw_latent_work, kv_lens),
-                        bw_from_operand_if(has_lengths, BW_ATTENTION_KV_LENS));
-        bw_choose_place(kernel, 1, offsetof(bw_latent_work, values), bw_from_scratch(0));
-        bw_choose_place(kernel, 1, offsetof(bw_latent_work, stands), bw_from_scratch(stands_at));
+        bw_latent_place(kernel, 1, plan, work.heads);
         return BW_OK;
     });
 }

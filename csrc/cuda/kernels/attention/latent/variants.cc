@@ -31,7 +31,7 @@ struct plan_list {
     int count;
 };
 
-void add_plan(const bw_dims *dims, int64_t each, bool aligned, plan_list *out) {
+void add_plan(const bw_dims *dims, bool narrow, int64_t each, bool aligned, plan_list *out) {
     const bw_decode_sizes sizes = bw_decode_sizes_of(dims);
     const int64_t longest = tiles_of(sizes.kv_len);
     each = bw_max64(1, aligned ? bw_min64(each, longest) : each);
@@ -40,19 +40,22 @@ void add_plan(const bw_dims *dims, int64_t each, bool aligned, plan_list *out) {
     plan.chunks = bw_ceil_div(sizes.heads, bw_latent_tile_heads);
     plan.each = each;
     plan.aligned = aligned;
-    plan.lags = sizes.heads > bw_latent_tile_heads / 2;
+    plan.ragged = dims->list != nullptr;
     plan.places = bw_ceil_div(tiles_in_all(dims, aligned ? each : 1), each);
     if (!aligned) {
         plan.slots = 2 * plan.places;
     } else if (each < longest) {
         plan.slots = plan.places;
     }
-    for (int pair = plan.chunks % 2 == 0; pair >= 0; pair--) {
-        plan.pair = pair != 0;
+    const bool pairs = plan.chunks % 2 == 0 && !narrow, lags = sizes.heads > bw_latent_tile_heads / 2;
+    for (int i = 0; i < 4; i++) {
+        plan.pair = pairs && i < 2;
+        plan.lags = !narrow && (i % 2 == 0 ? lags : !lags);
         bool known = out->count == bw_latent_plans_most;
-        for (int i = 0; i < out->count && !known; i++) {
-            const bw_latent_plan &other = out->plans[i];
-            known = other.each == each && other.aligned == aligned && other.pair == plan.pair;
+        for (int j = 0; j < out->count && !known; j++) {
+            const bw_latent_plan &other = out->plans[j];
+            known =
+                other.each == each && other.aligned == aligned && other.pair == plan.pair && other.lags == plan.lags;
         }
         if (!known) out->plans[out->count++] = plan;
     }
@@ -60,17 +63,18 @@ void add_plan(const bw_dims *dims, int64_t each, bool aligned, plan_list *out) {
 
 // First what most cards should do: all multiprocessors busy to the end. Where entries are few and short, fewer parts
 // take less time to be added up than their keys take longer.
-plan_list list_plans(const bw_dims *dims, const bw_device_facts *facts) {
+plan_list list_plans(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const bw_decode_sizes sizes = bw_decode_sizes_of(dims);
     const int64_t units = facts && facts->units > 0 ? facts->units : default_units;
     const int64_t places = bw_max64(1, units / bw_ceil_div(sizes.heads, bw_latent_tile_heads));
     const int64_t tiles = tiles_in_all(dims, 1), longest = tiles_of(sizes.kv_len);
+    const bool narrow = precision->cache != precision->result;
     plan_list out = {};
-    if (sizes.batch > 1) add_plan(dims, bw_ceil_div(tiles, places), false, &out);
+    if (sizes.batch > 1) add_plan(dims, narrow, bw_ceil_div(tiles, places), false, &out);
     for (int64_t some = places; some >= 4 && some >= sizes.batch / 2; some /= 2) {
-        add_plan(dims, bw_ceil_div(tiles, some), true, &out);
+        add_plan(dims, narrow, bw_ceil_div(tiles, some), true, &out);
     }
-    add_plan(dims, longest, true, &out);
+    add_plan(dims, narrow, longest, true, &out);
     return out;
 }
 
@@ -83,7 +87,7 @@ uint64_t plan_key(const bw_dims *dims, const bw_precision *precision) {
 }
 
 bw_latent_plan plan_of(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    const plan_list list = list_plans(dims, facts);
+    const plan_list list = list_plans(dims, precision, facts);
     const bw_plan_cache *cache = facts && facts->own ? facts->own->plans : nullptr;
     const int found = bw_plan_cache_find(cache, plan_key(dims, precision), list.count, false);
     return list.plans[found > 0 && found < list.count ? found : 0];
@@ -96,7 +100,6 @@ int64_t scratch_bytes(const bw_dims *dims, const bw_latent_plan &plan) {
 bw_status choose(const bw_dims *dims, const bw_precision *precision, const bw_latent_plan &plan,
                  bw_cuda_launch_spec *out) {
     const bw_decode_sizes sizes = bw_decode_sizes_of(dims);
-    const int64_t stands_at = plan.slots * sizes.heads * bw_latent_dim * (int64_t)sizeof(float);
     bw_latent_work work = {};
     work.batch = (int)sizes.batch;
     work.heads = (int)sizes.heads;
@@ -105,9 +108,8 @@ bw_status choose(const bw_dims *dims, const bw_precision *precision, const bw_la
     work.entry_tiles = (int)tiles_of(sizes.kv_len);
     work.aligned = plan.aligned;
     work.scale = (float)(1.4426950408889634 * sizes.scale);
-    BW_TRY(bw_latent_choose_main(precision->cache, plan, work, dims->list != nullptr, stands_at, out));
-    if (plan.slots == 0) return BW_OK;
-    return bw_latent_choose_combine(precision->cache, plan, work, dims->list != nullptr, stands_at, out);
+    BW_TRY(bw_latent_choose_main(precision, plan, work, out));
+    return plan.slots > 0 ? bw_latent_choose_combine(precision, plan, work, out) : BW_OK;
 }
 
 bw_status first_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
@@ -156,8 +158,9 @@ int64_t bw_latent_scratch_bytes(const bw_dims *dims, const bw_precision *precisi
     return scratch_bytes(dims, plan_of(dims, precision, facts));
 }
 
-int64_t bw_latent_largest_scratch_bytes(const bw_dims *dims, const bw_precision *, const bw_device_facts *facts) {
-    const plan_list list = list_plans(dims, facts);
+int64_t bw_latent_largest_scratch_bytes(const bw_dims *dims, const bw_precision *precision,
+                                        const bw_device_facts *facts) {
+    const plan_list list = list_plans(dims, precision, facts);
     int64_t most = 0;
     for (int i = 0; i < list.count; i++) most = bw_max64(most, scratch_bytes(dims, list.plans[i]));
     return most;
@@ -184,7 +187,7 @@ bw_status bw_latent_extra_cost(const bw_dims *dims, const bw_precision *precisio
 bw_status bw_latent_prepare(const bw_launch *sets, int64_t set_count, void **state) {
     bw_cuda_launch_spec *spec = (bw_cuda_launch_spec *)calloc(1, sizeof *spec);
     if (!spec) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
-    plan_search search = {sets, set_count, list_plans(sets[0].dims, &sets[0].device->facts), spec};
+    plan_search search = {sets, set_count, list_plans(sets[0].dims, sets[0].precision, &sets[0].device->facts), spec};
     const bw_search_calls calls = {ready_plan, enqueue_plan, &search};
     int best = 0;
     bw_status status = bw_cuda_choose_plan(sets, set_count, plan_key(sets[0].dims, sets[0].precision), &calls,
