@@ -48,14 +48,9 @@ BW_DEVICE void bw_bulk_load(uint32_t to, const void *from, int bytes, uint32_t b
                  "l"(from), "r"(bytes), "r"(barrier)
                  : "memory");
 }
-// To the same place in each block of the cluster that has a bit in `blocks`, whose own barrier counts the bytes.
-BW_DEVICE void bw_tensor_load_for(uint16_t blocks, uint32_t to, const CUtensorMap &map, uint32_t barrier, int x, int y,
-                                  int z, int w) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-        "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
-        "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "h"(blocks)
-        : "memory");
+// The same to L2 alone.
+BW_DEVICE void bw_bulk_prefetch(const void *from, int bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 // Between ordinary stores to shared memory and a barrier, after which copies or products see them.
 BW_DEVICE void bw_shared_publish() {

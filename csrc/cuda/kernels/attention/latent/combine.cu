@@ -32,11 +32,13 @@ __global__ void __launch_bounds__(threads) attention_latent_combine_kernel(T *ou
         for (int i = (int)threadIdx.x; i < entry; i += threads) first += bw_latent_extent_of(work, i);
         first = join_all(first, integers, [](int a, int b) { return a + b; });
     }
-    const int block = first / work.each, last = (first + bw_latent_extent_of(work, entry) - 1) / work.each;
-    const int count = last - block + 1;
+    const int each = work.each * work.cluster, block = first / each;
+    const int count = (first + bw_latent_extent_of(work, entry) - 1) / each - block + 1;
     if (count == 1) return;
     // The entry's first tile is its first block's.
-    const auto row_of = [&](int part) { return (int64_t)bw_latent_slot(work, block + part, part) * work.heads + head; };
+    const auto row_of = [&](int part) {
+        return (int64_t)bw_latent_slot(work, (block + part) * work.cluster, part) * work.heads + head;
+    };
     float top = -INFINITY, weight = 0.0f, value[4] = {};
     for (int i = (int)threadIdx.x; i < count; i += threads) top = fmaxf(top, work.stands[row_of(i)].x);
     top = join_all(top, floats, [](float a, float b) { return fmaxf(a, b); });

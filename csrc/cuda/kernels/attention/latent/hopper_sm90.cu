@@ -7,102 +7,24 @@
 //   - where tensor cores decide (`lags`), the second warpgroup stays behind by the next tile's scores, so that its
 //     product falls into the first one's softmax. The right half of a tile is then used longer than the left one: each
 //     has barriers of its own, and the right one is waited for last;
-//   - of heads above 64 two blocks are a cluster (`pair`): each brings one half of a tile's rows for both;
 //   - rows of FP8 (`narrow`) come by plain copies; the producer's warpgroup makes FP16 of them, exactly, a tile at a
 //   time.
 //     A token's scale multiplies its scores, and then its weights.
-#include "cuda/kernels/attention/latent/walk.cuh"
+#include "cuda/kernels/attention/latent/narrow.cuh"
 #include "cuda/kernels/attention/scores.cuh"
-#include "cuda/kernels/common/sm90.cuh"
 #include "cuda/launch/choose.cuh"
 
 namespace {
 
-constexpr int consumers = 2, threads = (1 + consumers) * bw_warpgroup;
-constexpr int tile_keys = bw_latent_tile_keys, tile_heads = bw_latent_tile_heads;
-constexpr int panel_columns = 64;  // of 16-bit elements
-constexpr int panel_bytes = tile_keys * bw_panel_bytes;
-static_assert(tile_keys == tile_heads, "panels of Q and of a tile have the same size");
-constexpr int panels = bw_latent_key_dim / panel_columns, value_panels = bw_latent_dim / panel_columns;
-constexpr int half_panels = value_panels / 2, half_columns = bw_latent_dim / 2;
-constexpr int tile_bytes = panels * panel_bytes;
-constexpr int right_bytes = half_panels * panel_bytes, left_bytes = tile_bytes - right_bytes;
-constexpr int key_steps = tile_keys / 16;
-
-// Of tiles as products take them. Two tiles of FP8 lie where the second one of these would.
-constexpr int stages_of(bool narrow) {
-    return narrow ? 1 : 2;
-}
-constexpr int raw_row_bytes = bw_latent_key_dim, raw_bytes = tile_keys * raw_row_bytes;
-static_assert(2 * raw_bytes == tile_bytes, "room for two");
-
-// Shared memory, behind Q and the tiles: the weights, what sums are multiplied by, tokens' scales, barriers.
-constexpr int tiles_at = tile_bytes, raw_at = tiles_at + tile_bytes, weights_at = raw_at + tile_bytes;
-constexpr int factors_at = weights_at + key_steps * bw_warpgroup * (int)sizeof(uint4);
-constexpr int scales_at = factors_at + bw_warpgroup * (int)sizeof(float2);
-constexpr int barriers_at = scales_at + tile_keys * (int)sizeof(float);
-constexpr int barriers = 15;
-constexpr int shared_bytes = bw_panels_spare + barriers_at + barriers * (int)sizeof(uint64_t);
-static_assert(shared_bytes <= 232448, "what a block may have");
-
-// Full ones wait for bytes or for the warps that write, empty ones for the warps that read.
-struct latent_barriers {
-    uint32_t base;
-    __device__ __forceinline__ uint32_t query_full() const {
-        return base;
-    }
-    __device__ __forceinline__ uint32_t query_empty() const {
-        return base + 8;
-    }
-    __device__ __forceinline__ uint32_t weights_full() const {
-        return base + 16;
-    }
-    __device__ __forceinline__ uint32_t weights_empty() const {
-        return base + 24;
-    }
-    __device__ __forceinline__ uint32_t scores_done() const {
-        return base + 32;
-    }
-    // Of a tile's left half, which has the last panel, too, or of its right one.
-    __device__ __forceinline__ uint32_t full(int stage, bool right) const {
-        return base + 40 + 8 * (2 * stage + (right ? 1 : 0));
-    }
-    __device__ __forceinline__ uint32_t empty(int stage, bool right) const {
-        return full(stage, right) + 32;
-    }
-    __device__ __forceinline__ uint32_t raw_full(int stage) const {
-        return base + 104 + 8 * stage;
-    }
-};
-
-BW_DEVICE void load_queries(const CUtensorMap &q_map, int entry, uint32_t round, uint32_t shared,
-                            const latent_barriers &at) {
-    bw_barrier_wait(at.query_empty(), round & 1 ^ 1);
-    bw_barrier_expect(at.query_full(), tile_bytes);
-    for (int i = 0; i < panels; i++) {
-        bw_tensor_load(shared + i * panel_bytes, q_map, at.query_full(), i * panel_columns,
-                       (int)blockIdx.y * tile_heads, 0, entry);
-    }
+BW_DEVICE void store_two(uint32_t to, float2 two) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(two.x), "f"(two.y) : "memory");
 }
 
-template <bool pair>
-BW_DEVICE void load_panel(uint32_t tile, int panel, const CUtensorMap &map, uint32_t barrier, int key, int entry) {
-    const uint32_t to = tile + panel * panel_bytes;
-    if constexpr (pair) {
-        const int rank = (int)blockIdx.y % 2, rows = tile_keys / 2;
-        bw_tensor_load_for(3, to + rank * rows * bw_panel_bytes, map, barrier, panel * panel_columns, 0,
-                           key + rank * rows, entry);
-    } else {
-        bw_tensor_load(to, map, barrier, panel * panel_columns, 0, key, entry);
-    }
-}
-
-template <bool pair>
 BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &cache_map, const bw_latent_work &work,
                        bw_latent_walk walk, uint32_t shared, const latent_barriers &at) {
     bw_latent_segment segment;
     uint32_t n = 0;  // tiles so far
-    for (uint32_t round = 0; walk.next(work, (int)blockIdx.x, segment); round++) {
+    for (uint32_t round = 0; walk.next(work, (int)blockIdx.y, segment); round++) {
         load_queries(q_map, segment.entry, round, shared, at);
         for (int i = 0; i < segment.tiles; i++, n++) {
             const int stage = n % 2, key = (segment.tile + i) * tile_keys;
@@ -110,104 +32,28 @@ BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &cache_map, c
             bw_barrier_wait(at.empty(stage, false), parity);
             bw_barrier_expect(at.full(stage, false), left_bytes);
             for (int p = 0; p < half_panels; p++) {
-                load_panel<pair>(tile, p, cache_map, at.full(stage, false), key, segment.entry);
+                bw_tensor_load(tile + p * panel_bytes, cache_map, at.full(stage, false), p * panel_columns, 0, key,
+                               segment.entry);
             }
-            load_panel<pair>(tile, value_panels, cache_map, at.full(stage, false), key, segment.entry);
+            bw_tensor_load(tile + value_panels * panel_bytes, cache_map, at.full(stage, false),
+                           value_panels * panel_columns, 0, key, segment.entry);
             bw_barrier_wait(at.empty(stage, true), parity);
             bw_barrier_expect(at.full(stage, true), right_bytes);
+            if (work.prefetch && i + 2 < segment.tiles) {
+                const int next = key + 2 * tile_keys;
+                bw_bulk_prefetch(work.rows + ((int64_t)segment.entry * work.keys + next) * 2 * bw_latent_key_dim,
+                                 min(tile_keys, work.keys - next) * 2 * bw_latent_key_dim);
+            }
             for (int p = half_panels; p < value_panels; p++) {
-                load_panel<pair>(tile, p, cache_map, at.full(stage, true), key, segment.entry);
+                bw_tensor_load(tile + p * panel_bytes, cache_map, at.full(stage, true), p * panel_columns, 0, key,
+                               segment.entry);
             }
         }
-    }
-}
-
-// A block's tiles, one after the other.
-struct tile_cursor {
-    bw_latent_walk walk;
-    bw_latent_segment segment;
-    int index;  // in the segment
-
-    __device__ __forceinline__ bool next(const bw_latent_work &work) {
-        if (++index < segment.tiles) return true;
-        index = 0;
-        return walk.next(work, (int)blockIdx.x, segment);
-    }
-    __device__ __forceinline__ int tile() const {
-        return segment.tile + index;
-    }
-};
-
-// Begins to copy a tile of FP8, and returns the scale of one of its tokens.
-BW_DEVICE float start_raw(tile_cursor &ahead, const bw_latent_work &work, uint32_t raw, uint32_t barrier) {
-    if (!ahead.next(work)) return 0.0f;
-    const int key = ahead.tile() * tile_keys, rows = min(tile_keys, work.keys - key);
-    const int64_t row = (int64_t)ahead.segment.entry * work.keys + key;
-    if (threadIdx.x == 0) {
-        bw_barrier_expect(barrier, rows * raw_row_bytes);
-        bw_bulk_load(raw, work.rows + row * raw_row_bytes, rows * raw_row_bytes, barrier);
-    }
-    return (int)threadIdx.x < rows ? work.scales[row + threadIdx.x] : 0.0f;
-}
-
-BW_DEVICE uint32_t pair_of(uint32_t two) {
-    uint32_t pair;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((unsigned short)two));
-    return pair;
-}
-
-// A panel of a tile in FP16; of tokens from `room` on there are zeros.
-BW_DEVICE void widen_panel(uint32_t tile, uint32_t raw, int panel, int room) {
-    const int quarter = (int)threadIdx.x % 4;
-#pragma unroll 1
-    for (int row = (int)threadIdx.x / 4; row < tile_keys; row += bw_warpgroup / 4) {
-        uint4 from = bw_spare_load(raw + row * raw_row_bytes + panel * panel_columns + quarter * 16);
-        if (row >= room) from = make_uint4(0, 0, 0, 0);
-        const uint32_t to = tile + panel * panel_bytes + row * bw_panel_bytes;
-        bw_spare_store(to + ((2 * quarter ^ row % 8) << 4),
-                       make_uint4(pair_of(from.x), pair_of(from.x >> 16), pair_of(from.y), pair_of(from.y >> 16)));
-        bw_spare_store(to + ((2 * quarter + 1 ^ row % 8) << 4),
-                       make_uint4(pair_of(from.z), pair_of(from.z >> 16), pair_of(from.w), pair_of(from.w >> 16)));
-    }
-}
-
-// By the whole warpgroup.
-BW_DEVICE void produce_narrow(const CUtensorMap &q_map, const bw_latent_work &work, const bw_latent_walk &walk,
-                              uint32_t shared, const latent_barriers &at) {
-    tile_cursor now = {walk, {}, 0}, ahead = now;
-    const uint32_t tile = shared + tiles_at, raw = shared + raw_at;
-    const auto arrive = [](uint32_t barrier) {
-        bw_shared_publish();
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barrier);
-    };
-    float scale = start_raw(ahead, work, raw, at.raw_full(0));
-    float next_scale = start_raw(ahead, work, raw + raw_bytes, at.raw_full(1));
-    uint32_t round = 0;
-    for (uint32_t n = 0; now.next(work); n++) {
-        const uint32_t from = raw + n % 2 * raw_bytes;
-        const int room = now.segment.keys - now.tile() * tile_keys;
-        if (now.index == 0 && threadIdx.x == 0) load_queries(q_map, now.segment.entry, round++, shared, at);
-        bw_barrier_wait(at.raw_full(n % 2), n / 2 & 1);
-        bw_barrier_wait(at.empty(0, false), n & 1 ^ 1);
-        if (threadIdx.x < tile_keys) {
-            const float own = (int)threadIdx.x < room ? scale : 0.0f;
-            asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared + scales_at + 4 * threadIdx.x), "f"(own) : "memory");
-        }
-        for (int p = 0; p < half_panels; p++) widen_panel(tile, from, p, room);
-        widen_panel(tile, from, value_panels, room);
-        arrive(at.full(0, false));
-        bw_barrier_wait(at.empty(0, true), n & 1 ^ 1);
-        for (int p = half_panels; p < value_panels; p++) widen_panel(tile, from, p, room);
-        arrive(at.full(0, true));
-        asm volatile("bar.sync 3, %0;" ::"n"(bw_warpgroup) : "memory");  // all have read the tile
-        scale = next_scale;
-        next_scale = start_raw(ahead, work, from, at.raw_full(n % 2));
     }
 }
 
 // What both consumers do; `right` says which half of the output is theirs.
-template <bool pair, bool narrow, bool right, typename T>
+template <bool narrow, bool right, typename T>
 struct latent_consumer {
     static constexpr int stages = stages_of(narrow);
     const bw_latent_work &work;
@@ -229,12 +75,7 @@ struct latent_consumer {
     }
     // By each warp, of each block that gets a part of the tile from whom the barrier holds back.
     __device__ __forceinline__ void release() {
-        const int lane = (int)threadIdx.x % 32;
-        if constexpr (pair) {
-            if (lane < 2) bw_cluster_barrier_arrive(at.empty(stage(), right), lane);
-        } else {
-            if (lane == 0) bw_barrier_arrive(at.empty(stage(), right));
-        }
+        arrive(at.empty(stage(), right));
     }
     __device__ __forceinline__ void arrive(uint32_t barrier) {
         if (threadIdx.x % 32 == 0) bw_barrier_arrive(barrier);
@@ -277,10 +118,10 @@ struct latent_consumer {
         }
         bw_products_commit();
     }
-    // The half of the output, or of a part of it.
+    // The half of the output, or of a part of it, times `factor`.
     __device__ __forceinline__ void store(T *to, const bw_latent_segment &segment, const float (&factor)[2]) {
-        const int first = (int)blockIdx.y * tile_heads, rows = min(tile_heads, work.heads - first);
-        const int row = (int)threadIdx.x % bw_warpgroup / 32 * 16 + (int)threadIdx.x % 32 / 4;
+        const int first = (int)blockIdx.x * tile_heads, rows = min(tile_heads, work.heads - first);
+        const int row = lane_row();
         if (segment.slot < 0) {
             const int64_t at_row = (int64_t)segment.entry * work.heads + first;
             bw_store_fragment(out, to + at_row * bw_latent_dim + (right ? half_columns : 0), bw_latent_dim, row, rows,
@@ -299,10 +140,84 @@ struct latent_consumer {
             }
         }
     }
+    __device__ __forceinline__ int lane_row() const {
+        return (int)threadIdx.x % bw_warpgroup / 32 * 16 + (int)threadIdx.x % 32 / 4;
+    }
+    __device__ __forceinline__ void store_stand(const bw_latent_segment &segment, const float2 (&stand)[2]) {
+        if constexpr (!right) {
+            if (segment.slot < 0 || threadIdx.x % 4 != 0) return;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int head = (int)blockIdx.x * tile_heads + lane_row() + 8 * half;
+                if (head < work.heads) work.stands[(int64_t)segment.slot * work.heads + head] = stand[half];
+            }
+        }
+    }
+
+    // The same where a cluster's blocks have parts of one entry: each adds up some columns of all of them, that the
+    // others push into its shared memory where tiles were. Their rows' stands are there when all have come here.
+    __device__ __forceinline__ void store_cluster(T *to, const bw_latent_segment &segment, float normal) {
+        const int blocks = work.cluster, rank = (int)blockIdx.y % blocks, own = value_panels * 8 / blocks;
+        const int thread = (int)threadIdx.x % bw_warpgroup, row = lane_row();
+        bw_cluster_sync();
+        float2 whole[2] = {{-INFINITY, 0.0f}, {-INFINITY, 0.0f}};
+        float factor[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t stand = shared + stands_at + (row + 8 * half) * (int)sizeof(float2);
+            float2 mine = make_float2(0.0f, 0.0f);
+            for (int i = 0; i < blocks; i++) {
+                const float2 other = bw_cluster_load(bw_cluster_address(stand, i));
+                const float top = fmaxf(whole[half].x, other.x), reference = bw_softmax_reference(top);
+                whole[half].y =
+                    whole[half].y * bw_exp2(whole[half].x - reference) + other.y * bw_exp2(other.x - reference);
+                whole[half].x = top;
+                if (i == rank) mine = other;
+            }
+            factor[half] = bw_exp2(mine.x - bw_softmax_reference(whole[half].x)) / normal;
+        }
+#pragma unroll
+        for (int n = 0; n < half_columns / 8; n++) {
+            const int column = n + (right ? half_columns / 8 : 0), block = column / own;
+            const uint32_t place = shared + tiles_at + ((rank * own + column % own) * bw_warpgroup + thread) * 16;
+            bw_cluster_push(
+                bw_cluster_address(place, block),
+                make_float4(out[n][0] * factor[0], out[n][1] * factor[0], out[n][2] * factor[1], out[n][3] * factor[1]),
+                bw_cluster_address(at.gathered(), block));
+        }
+        bw_cluster_wait_for_pushes(at.gathered());
+        const int first = (int)blockIdx.x * tile_heads;
+        for (int n = right ? own / 2 : 0; n < (right ? own : own / 2); n++) {
+            float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            for (int i = 0; i < blocks; i++) {
+                const uint4 bits = bw_spare_load(shared + tiles_at + ((i * own + n) * bw_warpgroup + thread) * 16);
+                sum.x += __uint_as_float(bits.x);
+                sum.y += __uint_as_float(bits.y);
+                sum.z += __uint_as_float(bits.z);
+                sum.w += __uint_as_float(bits.w);
+            }
+            const int column = (rank * own + n) * 8 + (int)threadIdx.x % 4 * 2;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int head = first + row + 8 * half;
+                const float left = half == 0 ? sum.x : sum.z, next = half == 0 ? sum.y : sum.w;
+                if (head >= work.heads) continue;
+                if (segment.slot < 0) {
+                    const float inverse = 1.0f / whole[half].y;
+                    *(uint32_t *)&to[((int64_t)segment.entry * work.heads + head) * bw_latent_dim + column] =
+                        bw_pack_pair(left * inverse, next * inverse, T());
+                } else {
+                    *(float2 *)&work.values[((int64_t)segment.slot * work.heads + head) * bw_latent_dim + column] =
+                        make_float2(left, next);
+                }
+            }
+        }
+        if (rank == 0) store_stand(segment, whole);
+    }
 };
 
-template <bool pair, bool narrow, typename T>
-struct latent_left : latent_consumer<pair, narrow, false, T> {
+template <bool narrow, typename T>
+struct latent_left : latent_consumer<narrow, false, T> {
     float scores[tile_keys / 8][4], top[2], sum[2], normal;
 
     // Starts scores (+)= Q K^T, over `steps` panels from `panel` on, of a tile.
@@ -343,8 +258,7 @@ struct latent_left : latent_consumer<pair, narrow, false, T> {
                 bw_spare_store(this->weights_word(i), make_uint4(word[0], word[1], word[2], word[3]));
             }
         }
-        asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(this->factors_word()), "f"(factor[0]), "f"(factor[1])
-                     : "memory");
+        store_two(this->factors_word(), make_float2(factor[0], factor[1]));
         __syncwarp();
         this->arrive(this->at.weights_full());
         this->exchanges++;
@@ -416,26 +330,27 @@ struct latent_left : latent_consumer<pair, narrow, false, T> {
         this->arrive(this->at.query_empty());
         step<true>(more, segment.keys - (segment.tile + segment.tiles - 1) * tile_keys);
         this->rounds++;
-        const float total[2] = {bw_quad_sum(sum[0]), bw_quad_sum(sum[1])};
-        const bool whole = segment.slot < 0;
-        const float factor[2] = {1.0f / (whole ? normal * total[0] : normal),
-                                 1.0f / (whole ? normal * total[1] : normal)};
+        const float2 stand[2] = {{top[0] * this->work.scale, bw_quad_sum(sum[0])},
+                                 {top[1] * this->work.scale, bw_quad_sum(sum[1])}};
+        const bool whole = segment.slot < 0 && this->work.cluster == 1;
+        const float factor[2] = {1.0f / (whole ? normal * stand[0].y : normal),
+                                 1.0f / (whole ? normal * stand[1].y : normal)};
         give(factor, false);
-        this->store(to, segment, factor);
-        if (whole || threadIdx.x % 4 != 0) return;
-        const int first = (int)blockIdx.y * tile_heads;
-        const int row = first + (int)threadIdx.x % bw_warpgroup / 32 * 16 + (int)threadIdx.x % 32 / 4;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            if (row + 8 * half >= this->work.heads) continue;
-            this->work.stands[(int64_t)segment.slot * this->work.heads + row + 8 * half] =
-                make_float2(top[half] * this->work.scale, total[half]);
+        if (this->work.cluster > 1) {
+            if (threadIdx.x % 4 == 0) {
+                store_two(this->shared + stands_at + this->lane_row() * (int)sizeof(float2), stand[0]);
+                store_two(this->shared + stands_at + (this->lane_row() + 8) * (int)sizeof(float2), stand[1]);
+            }
+            this->store_cluster(to, segment, normal);
+            return;
         }
+        this->store(to, segment, factor);
+        this->store_stand(segment, stand);
     }
 };
 
-template <bool pair, bool narrow, typename T>
-struct latent_right : latent_consumer<pair, narrow, true, T> {
+template <bool narrow, typename T>
+struct latent_right : latent_consumer<narrow, true, T> {
     uint32_t lagged;
 
     __device__ __forceinline__ void take(bool with_weights) {
@@ -479,12 +394,15 @@ struct latent_right : latent_consumer<pair, narrow, true, T> {
         for (int i = 1; i < segment.tiles; i++, more = 1) step(more, tile_keys, lags);
         step(more, segment.keys - (segment.tile + segment.tiles - 1) * tile_keys, false);
         take(false);
-        this->store(to, segment, this->shrink);
+        if (this->work.cluster > 1) {
+            this->store_cluster(to, segment, 1.0f / this->shrink[0]);
+        } else {
+            this->store(to, segment, this->shrink);
+        }
     }
 };
 
-// `cache_map` NULL: narrow.
-template <bool pair, bool narrow, typename T>
+template <bool narrow, typename T>
 BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap *cache_map, T *out, const bw_latent_work &work,
                       bool lags) {
     const uint32_t shared = bw_panels_shared();
@@ -499,17 +417,15 @@ BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap *cache_map, T 
         bw_barrier_init(at.scores_done(), 4);
         for (int i = 0; i < 4; i++) {
             bw_barrier_init(at.full(i / 2, i % 2), narrow ? 4 : 1);
-            bw_barrier_init(at.empty(i / 2, i % 2), pair ? 8 : 4);
+            bw_barrier_init(at.empty(i / 2, i % 2), 4);
         }
         for (int i = 0; i < 2; i++) bw_barrier_init(at.raw_full(i), 1);
+        bw_barrier_init(at.gathered(), 1);
         bw_barrier_publish();
+        if (work.cluster > 1) bw_barrier_expect(at.gathered(), gathered_bytes);
     }
     __syncthreads();
-    if constexpr (pair) {
-        bw_cluster_arrive();
-        bw_cluster_wait();
-    }
-    bw_latent_walk walk(work, (int)blockIdx.x);
+    bw_latent_walk walk(work, (int)blockIdx.y);
     bw_latent_segment segment;
     const int group = __shfl_sync(bw_all_lanes, (int)threadIdx.x / bw_warpgroup, 0);
     if (group == 0) {
@@ -517,36 +433,32 @@ BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap *cache_map, T 
         if constexpr (narrow) {
             produce_narrow(q_map, work, walk, shared, at);
         } else {
-            if (threadIdx.x == 0) produce<pair>(q_map, *cache_map, work, walk, shared, at);
+            if (threadIdx.x == 0) produce(q_map, *cache_map, work, walk, shared, at);
             __syncwarp();
         }
     } else if (group == 1) {
         bw_registers_more<narrow ? 232 : 240>();
-        latent_left<pair, narrow, T> self = {{work, shared, at, 0, 0, 0}};
-        while (walk.next_of_warp(work, (int)blockIdx.x, segment)) self.run(segment, out);
+        latent_left<narrow, T> self = {{work, shared, at, 0, 0, 0}};
+        while (walk.next_of_warp(work, (int)blockIdx.y, segment)) self.run(segment, out);
     } else {
         bw_registers_more<narrow ? 232 : 240>();
-        latent_right<pair, narrow, T> self = {{work, shared, at, 0, 0, 0}};
-        while (walk.next_of_warp(work, (int)blockIdx.x, segment)) self.run(segment, out, lags);
-    }
-    if constexpr (pair) {  // the other block may still write here
-        bw_cluster_arrive();
-        bw_cluster_wait();
+        latent_right<narrow, T> self = {{work, shared, at, 0, 0, 0}};
+        while (walk.next_of_warp(work, (int)blockIdx.y, segment)) self.run(segment, out, lags);
     }
 }
 
-template <bool pair, typename T>
+template <typename T>
 __global__ void __launch_bounds__(threads, 1)
     attention_latent_hopper_kernel(const __grid_constant__ CUtensorMap q_map, T *out,
                                    const __grid_constant__ bw_latent_work work, bool lags,
                                    const __grid_constant__ CUtensorMap cache_map) {
-    attend<pair, false>(q_map, &cache_map, out, work, lags);
+    attend<false>(q_map, &cache_map, out, work, lags);
 }
 
 __global__ void __launch_bounds__(threads, 1)
     attention_latent_narrow_kernel(const __grid_constant__ CUtensorMap q_map, __half *out,
                                    const __grid_constant__ bw_latent_work work) {
-    attend<false, true>(q_map, nullptr, out, work, false);
+    attend<true>(q_map, nullptr, out, work, false);
 }
 
 bw_tensor_view view_of(int operand, bw_dtype dtype, int64_t heads, int64_t keys, int64_t batch, int box_heads,
@@ -573,23 +485,12 @@ bw_tensor_view query_view(bw_dtype dtype, const bw_latent_work &work) {
     return view_of(BW_ATTENTION_Q, dtype, work.heads, 1, work.batch, tile_heads, 1);
 }
 
-template <bool pair, typename T>
-bw_cuda_kernel *choose(const bw_precision *precision, const bw_latent_plan &plan, const bw_latent_work &work, dim3 grid,
-                       bw_cuda_launch_spec *out) {
-    bw_cuda_kernel *kernel = bw_choose(
-        out, attention_latent_hopper_kernel<pair, T>, grid, dim3(threads), shared_bytes,
-        query_view(precision->result, work), bw_from_operand(BW_ATTENTION_OUT), work, plan.lags,
-        view_of(BW_ATTENTION_K, precision->cache, 1, work.keys, work.batch, 1, pair ? tile_keys / 2 : tile_keys));
-    if (pair) kernel->cluster = 2;
-    return kernel;
-}
-
 }  // namespace
 
 bw_status bw_latent_choose_main(const bw_precision *precision, const bw_latent_plan &plan, const bw_latent_work &work,
                                 bw_cuda_launch_spec *out) {
     const int work_argument = 2;
-    const dim3 grid((unsigned)plan.places, (unsigned)plan.chunks);
+    const dim3 grid((unsigned)plan.chunks, (unsigned)plan.places);
     return bw_cuda_by_half_type(precision->result, [&](auto tag) {
         using T = typename decltype(tag)::type;
         bw_cuda_kernel *kernel;
@@ -600,9 +501,12 @@ bw_status bw_latent_choose_main(const bw_precision *precision, const bw_latent_p
             bw_choose_place(kernel, work_argument, offsetof(bw_latent_work, scales),
                             bw_from_operand(BW_ATTENTION_K_SCALE));
         } else {
-            kernel = plan.pair ? choose<true, T>(precision, plan, work, grid, out)
-                               : choose<false, T>(precision, plan, work, grid, out);
+            kernel = bw_choose(out, attention_latent_hopper_kernel<T>, grid, dim3(threads), shared_bytes,
+                               query_view(precision->result, work), bw_from_operand(BW_ATTENTION_OUT), work, plan.lags,
+                               view_of(BW_ATTENTION_K, precision->cache, 1, work.keys, work.batch, 1, tile_keys));
+            bw_choose_place(kernel, work_argument, offsetof(bw_latent_work, rows), bw_from_operand(BW_ATTENTION_K));
         }
+        if (plan.cluster > 1) kernel->cluster = plan.cluster;
         bw_latent_place(kernel, work_argument, plan, work.heads);
         return BW_OK;
     });

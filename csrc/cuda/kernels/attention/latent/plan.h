@@ -13,11 +13,12 @@ constexpr int64_t bw_latent_most_batch = 65536;                     // whose til
 
 // The tiles of all entries stand in a row. A block takes `each` of them, from wherever they begin, or, where `aligned`,
 // of one entry: the last of an entry's blocks then has fewer. Blocks of one part of the keys are as many as there are
-// chunks of 64 query heads; `pair`: two of them are a cluster, and each tile is read once for both.
+// chunks of 64 query heads.
 struct bw_latent_plan {
     int64_t chunks, places;  // places: blocks of a chunk
     int64_t each, slots;     // slots: parts of an entry that blocks may leave; 0: every entry is one block's
-    bool aligned, ragged, pair, lags;
+    int cluster;             // blocks that add their parts of an entry up before they store them
+    bool aligned, ragged, lags, prefetch;
 };
 
 // What the kernels get of it.
@@ -28,8 +29,8 @@ struct bw_latent_work {
     float *values;       // [slot][head][bw_latent_dim], in scratch
     float2 *stands;      // [slot][head]: maximum, sum of the weights
     int batch, heads, keys;
-    int each, entry_tiles;  // of an entry without kv_lens
-    bool aligned;
+    int cluster, each, entry_tiles;  // of an entry without kv_lens
+    bool aligned, prefetch;
     float scale;  // log2(e) times the scores'
 };
 

@@ -10,7 +10,8 @@
 
 namespace {
 
-constexpr int64_t default_units = 132;
+constexpr int64_t default_units = 132, most_places = 65535;
+constexpr int most_cluster = 8;  // that every device of this generation has
 constexpr int64_t part_bytes = bw_latent_dim * (int64_t)sizeof(float) + (int64_t)sizeof(float2);  // of a head
 
 int64_t tiles_of(int64_t keys) {
@@ -42,20 +43,23 @@ void add_plan(const bw_dims *dims, bool narrow, int64_t each, bool aligned, plan
     plan.aligned = aligned;
     plan.ragged = dims->list != nullptr;
     plan.places = bw_ceil_div(tiles_in_all(dims, aligned ? each : 1), each);
+    plan.cluster = 1;
     if (!aligned) {
         plan.slots = 2 * plan.places;
     } else if (each < longest) {
-        plan.slots = plan.places;
+        const int64_t parts = bw_ceil_div(longest, each);
+        while (!dims->list && plan.cluster < most_cluster && parts % (2 * plan.cluster) == 0) plan.cluster *= 2;
+        if (plan.cluster < parts) plan.slots = plan.places / plan.cluster;
     }
-    const bool pairs = plan.chunks % 2 == 0 && !narrow, lags = sizes.heads > bw_latent_tile_heads / 2;
+    const bool lags = sizes.heads > bw_latent_tile_heads / 2;
     for (int i = 0; i < 4; i++) {
-        plan.pair = pairs && i < 2;
+        plan.prefetch = i < 2 && !narrow;
         plan.lags = !narrow && (i % 2 == 0 ? lags : !lags);
-        bool known = out->count == bw_latent_plans_most;
+        bool known = out->count == bw_latent_plans_most || plan.places > most_places;
         for (int j = 0; j < out->count && !known; j++) {
             const bw_latent_plan &other = out->plans[j];
-            known =
-                other.each == each && other.aligned == aligned && other.pair == plan.pair && other.lags == plan.lags;
+            known = other.each == each && other.aligned == aligned && other.prefetch == plan.prefetch &&
+                    other.lags == plan.lags;
         }
         if (!known) out->plans[out->count++] = plan;
     }
@@ -104,9 +108,11 @@ bw_status choose(const bw_dims *dims, const bw_precision *precision, const bw_la
     work.batch = (int)sizes.batch;
     work.heads = (int)sizes.heads;
     work.keys = (int)sizes.kv_len;
+    work.cluster = plan.cluster;
     work.each = (int)plan.each;
     work.entry_tiles = (int)tiles_of(sizes.kv_len);
     work.aligned = plan.aligned;
+    work.prefetch = plan.prefetch;
     work.scale = (float)(1.4426950408889634 * sizes.scale);
     BW_TRY(bw_latent_choose_main(precision, plan, work, out));
     return plan.slots > 0 ? bw_latent_choose_combine(precision, plan, work, out) : BW_OK;
@@ -176,7 +182,7 @@ bw_status bw_latent_extra_cost(const bw_dims *dims, const bw_precision *precisio
     for (int64_t b = 0; plan.slots > 0 && b < sizes.batch; b++) {
         const int64_t tiles = tiles_of(dims->list ? dims->list[b] : sizes.kv_len);
         const int64_t extent = plan.aligned ? bw_ceil_div(tiles, plan.each) * plan.each : tiles;
-        const int64_t count = (first + extent - 1) / plan.each - first / plan.each + 1;
+        const int64_t each = plan.each * plan.cluster, count = (first + extent - 1) / each - first / each + 1;
         parts += count > 1 ? count : 0;
         first += extent;
     }

@@ -27,9 +27,9 @@ struct bw_latent_segment {
 };
 
 // What the part of an entry that begins at `tile` is stored as: a block has one that continues an entry, and one that
-// begins one.
+// begins one; a cluster has one.
 BW_DEVICE int bw_latent_slot(const bw_latent_work &work, int block, int tile) {
-    return work.aligned ? block : 2 * block + (tile == 0);
+    return work.aligned ? block / work.cluster : 2 * block + (tile == 0);
 }
 
 struct bw_latent_walk {
@@ -70,7 +70,7 @@ struct bw_latent_walk {
         if (left <= 0 || entry >= work.batch) return false;
         const int keys = bw_latent_keys(work, entry), tiles = bw_latent_tiles(keys);
         const int extent = bw_latent_extent(work, tiles), taken = min(left, extent - tile);
-        const bool whole = tile == 0 && taken == extent;
+        const bool whole = work.cluster > 1 ? extent == work.each * work.cluster : tile == 0 && taken == extent;
         out = {entry, tile, min(taken, tiles - tile), keys, whole ? -1 : bw_latent_slot(work, block, tile)};
         left -= taken;
         tile = 0;
