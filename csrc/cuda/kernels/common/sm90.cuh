@@ -48,10 +48,6 @@ BW_DEVICE void bw_bulk_load(uint32_t to, const void *from, int bytes, uint32_t b
                  "l"(from), "r"(bytes), "r"(barrier)
                  : "memory");
 }
-// The same to L2 alone.
-BW_DEVICE void bw_bulk_prefetch(const void *from, int bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
 // Between ordinary stores to shared memory and a barrier, after which copies or products see them.
 BW_DEVICE void bw_shared_publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -4,12 +4,14 @@
 //   - the first warpgroup works out scores and softmax, and the left half of the output, 64 x 256 in registers; the
 //     second one the right half, with the weights that the first has left in shared memory. A thread of either holds
 //     the same heads and keys, so that these are just the registers of a thread for its like;
-//   - where tensor cores decide (`lags`), the second warpgroup stays behind by the next tile's scores, so that its
-//     product falls into the first one's softmax. The right half of a tile is then used longer than the left one: each
+//   - the second warpgroup stays behind by the next tile's scores, so that its product falls into the first one's
+//     softmax (5 % of the time with 128 heads). The right half of a tile is then used longer than the left one: each
 //     has barriers of its own, and the right one is waited for last;
-//   - rows of FP8 (`narrow`) come by plain copies; the producer's warpgroup makes FP16 of them, exactly, a tile at a
-//   time.
-//     A token's scale multiplies its scores, and then its weights.
+//   - blocks that have an entry's parts add these up in a cluster, before what is left goes to scratch (combine.cu);
+//   - rows of FP8 (`narrow`) come by plain copies, and the producer's warpgroup makes FP16 of them, exactly, one tile
+//   at
+//     a time, so that nobody stays behind. A token's scale multiplies its scores, and then its weights.
+// (No faster: two blocks of different heads that bring one tile for both; tiles that are asked for in L2 beforehand.)
 #include "cuda/kernels/attention/latent/narrow.cuh"
 #include "cuda/kernels/attention/scores.cuh"
 #include "cuda/launch/choose.cuh"
@@ -39,11 +41,6 @@ BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &cache_map, c
                            value_panels * panel_columns, 0, key, segment.entry);
             bw_barrier_wait(at.empty(stage, true), parity);
             bw_barrier_expect(at.full(stage, true), right_bytes);
-            if (work.prefetch && i + 2 < segment.tiles) {
-                const int next = key + 2 * tile_keys;
-                bw_bulk_prefetch(work.rows + ((int64_t)segment.entry * work.keys + next) * 2 * bw_latent_key_dim,
-                                 min(tile_keys, work.keys - next) * 2 * bw_latent_key_dim);
-            }
             for (int p = half_panels; p < value_panels; p++) {
                 bw_tensor_load(tile + p * panel_bytes, cache_map, at.full(stage, true), p * panel_columns, 0, key,
                                segment.entry);
@@ -375,10 +372,10 @@ struct latent_right : latent_consumer<narrow, true, T> {
     }
 
     // A tile, `room` of whose keys are there.
-    __device__ __forceinline__ void step(int more, int room, bool lags) {
+    __device__ __forceinline__ void step(int more, int room, bool last) {
         take(true);
         this->wait_full(this->tiles, true);
-        if (lags) bw_barrier_wait(this->at.scores_done(), lagged++ & 1);
+        if (!narrow && !last) bw_barrier_wait(this->at.scores_done(), lagged++ & 1);
         if (room < tile_keys) this->clear_beyond(room);
         if (more) this->rescale();
         this->start_values(more);
@@ -389,10 +386,10 @@ struct latent_right : latent_consumer<narrow, true, T> {
         this->tiles++;
     }
 
-    __device__ __forceinline__ void run(const bw_latent_segment &segment, T *to, bool lags) {
+    __device__ __forceinline__ void run(const bw_latent_segment &segment, T *to) {
         int more = 0;
-        for (int i = 1; i < segment.tiles; i++, more = 1) step(more, tile_keys, lags);
-        step(more, segment.keys - (segment.tile + segment.tiles - 1) * tile_keys, false);
+        for (int i = 1; i < segment.tiles; i++, more = 1) step(more, tile_keys, false);
+        step(more, segment.keys - (segment.tile + segment.tiles - 1) * tile_keys, true);
         take(false);
         if (this->work.cluster > 1) {
             this->store_cluster(to, segment, 1.0f / this->shrink[0]);
@@ -403,8 +400,7 @@ struct latent_right : latent_consumer<narrow, true, T> {
 };
 
 template <bool narrow, typename T>
-BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap *cache_map, T *out, const bw_latent_work &work,
-                      bool lags) {
+BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap *cache_map, T *out, const bw_latent_work &work) {
     const uint32_t shared = bw_panels_shared();
     const latent_barriers at = {shared + barriers_at};
     if (threadIdx.x == 0) {
@@ -443,22 +439,22 @@ BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap *cache_map, T 
     } else {
         bw_registers_more<narrow ? 232 : 240>();
         latent_right<narrow, T> self = {{work, shared, at, 0, 0, 0}};
-        while (walk.next_of_warp(work, (int)blockIdx.y, segment)) self.run(segment, out, lags);
+        while (walk.next_of_warp(work, (int)blockIdx.y, segment)) self.run(segment, out);
     }
 }
 
 template <typename T>
 __global__ void __launch_bounds__(threads, 1)
     attention_latent_hopper_kernel(const __grid_constant__ CUtensorMap q_map, T *out,
-                                   const __grid_constant__ bw_latent_work work, bool lags,
+                                   const __grid_constant__ bw_latent_work work,
                                    const __grid_constant__ CUtensorMap cache_map) {
-    attend<false>(q_map, &cache_map, out, work, lags);
+    attend<false>(q_map, &cache_map, out, work);
 }
 
 __global__ void __launch_bounds__(threads, 1)
     attention_latent_narrow_kernel(const __grid_constant__ CUtensorMap q_map, __half *out,
                                    const __grid_constant__ bw_latent_work work) {
-    attend<true>(q_map, nullptr, out, work, false);
+    attend<true>(q_map, nullptr, out, work);
 }
 
 bw_tensor_view view_of(int operand, bw_dtype dtype, int64_t heads, int64_t keys, int64_t batch, int box_heads,
@@ -502,9 +498,8 @@ bw_status bw_latent_choose_main(const bw_precision *precision, const bw_latent_p
                             bw_from_operand(BW_ATTENTION_K_SCALE));
         } else {
             kernel = bw_choose(out, attention_latent_hopper_kernel<T>, grid, dim3(threads), shared_bytes,
-                               query_view(precision->result, work), bw_from_operand(BW_ATTENTION_OUT), work, plan.lags,
+                               query_view(precision->result, work), bw_from_operand(BW_ATTENTION_OUT), work,
                                view_of(BW_ATTENTION_K, precision->cache, 1, work.keys, work.batch, 1, tile_keys));
-            bw_choose_place(kernel, work_argument, offsetof(bw_latent_work, rows), bw_from_operand(BW_ATTENTION_K));
         }
         if (plan.cluster > 1) kernel->cluster = plan.cluster;
         bw_latent_place(kernel, work_argument, plan, work.heads);

@@ -18,7 +18,7 @@ struct bw_latent_plan {
     int64_t chunks, places;  // places: blocks of a chunk
     int64_t each, slots;     // slots: parts of an entry that blocks may leave; 0: every entry is one block's
     int cluster;             // blocks that add their parts of an entry up before they store them
-    bool aligned, ragged, lags, prefetch;
+    bool aligned, ragged;
 };
 
 // What the kernels get of it.
@@ -30,11 +30,11 @@ struct bw_latent_work {
     float2 *stands;      // [slot][head]: maximum, sum of the weights
     int batch, heads, keys;
     int cluster, each, entry_tiles;  // of an entry without kv_lens
-    bool aligned, prefetch;
+    bool aligned;
     float scale;  // log2(e) times the scores'
 };
 
-constexpr int bw_latent_plans_most = 28;
+constexpr int bw_latent_plans_most = 16;
 
 // latent/hopper_sm90.cu, latent/combine.cu
 bw_status bw_latent_choose_main(const bw_precision *precision, const bw_latent_plan &plan, const bw_latent_work &work,

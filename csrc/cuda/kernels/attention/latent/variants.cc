@@ -32,7 +32,15 @@ struct plan_list {
     int count;
 };
 
-void add_plan(const bw_dims *dims, bool narrow, int64_t each, bool aligned, plan_list *out) {
+void keep_plan(const bw_latent_plan &plan, plan_list *out) {
+    for (int i = 0; i < out->count; i++) {
+        const bw_latent_plan &other = out->plans[i];
+        if (other.each == plan.each && other.aligned == plan.aligned && other.cluster == plan.cluster) return;
+    }
+    if (out->count < bw_latent_plans_most) out->plans[out->count++] = plan;
+}
+
+void add_plan(const bw_dims *dims, int64_t each, bool aligned, plan_list *out) {
     const bw_decode_sizes sizes = bw_decode_sizes_of(dims);
     const int64_t longest = tiles_of(sizes.kv_len);
     each = bw_max64(1, aligned ? bw_min64(each, longest) : each);
@@ -44,41 +52,32 @@ void add_plan(const bw_dims *dims, bool narrow, int64_t each, bool aligned, plan
     plan.ragged = dims->list != nullptr;
     plan.places = bw_ceil_div(tiles_in_all(dims, aligned ? each : 1), each);
     plan.cluster = 1;
-    if (!aligned) {
-        plan.slots = 2 * plan.places;
-    } else if (each < longest) {
-        const int64_t parts = bw_ceil_div(longest, each);
-        while (!dims->list && plan.cluster < most_cluster && parts % (2 * plan.cluster) == 0) plan.cluster *= 2;
-        if (plan.cluster < parts) plan.slots = plan.places / plan.cluster;
-    }
-    const bool lags = sizes.heads > bw_latent_tile_heads / 2;
-    for (int i = 0; i < 4; i++) {
-        plan.prefetch = i < 2 && !narrow;
-        plan.lags = !narrow && (i % 2 == 0 ? lags : !lags);
-        bool known = out->count == bw_latent_plans_most || plan.places > most_places;
-        for (int j = 0; j < out->count && !known; j++) {
-            const bw_latent_plan &other = out->plans[j];
-            known = other.each == each && other.aligned == aligned && other.prefetch == plan.prefetch &&
-                    other.lags == plan.lags;
-        }
-        if (!known) out->plans[out->count++] = plan;
+    if (plan.places > most_places) return;
+    if (!aligned) plan.slots = 2 * plan.places;
+    if (!aligned || each == longest) return keep_plan(plan, out);
+    const int64_t parts = bw_ceil_div(longest, each);
+    while (!dims->list && plan.cluster < most_cluster && parts % (2 * plan.cluster) == 0) plan.cluster *= 2;
+    // Clusters of 8 leave multiprocessors idle where they are many.
+    for (int smallest = bw_max64(1, plan.cluster / 2); plan.cluster >= smallest; plan.cluster /= 2) {
+        plan.slots = plan.cluster < parts ? plan.places / plan.cluster : 0;
+        keep_plan(plan, out);
+        if (plan.cluster == 1) return;
     }
 }
 
 // First what most cards should do: all multiprocessors busy to the end. Where entries are few and short, fewer parts
 // take less time to be added up than their keys take longer.
-plan_list list_plans(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+plan_list list_plans(const bw_dims *dims, const bw_device_facts *facts) {
     const bw_decode_sizes sizes = bw_decode_sizes_of(dims);
     const int64_t units = facts && facts->units > 0 ? facts->units : default_units;
     const int64_t places = bw_max64(1, units / bw_ceil_div(sizes.heads, bw_latent_tile_heads));
     const int64_t tiles = tiles_in_all(dims, 1), longest = tiles_of(sizes.kv_len);
-    const bool narrow = precision->cache != precision->result;
     plan_list out = {};
-    if (sizes.batch > 1) add_plan(dims, narrow, bw_ceil_div(tiles, places), false, &out);
+    if (sizes.batch > 1) add_plan(dims, bw_ceil_div(tiles, places), false, &out);
     for (int64_t some = places; some >= 4 && some >= sizes.batch / 2; some /= 2) {
-        add_plan(dims, narrow, bw_ceil_div(tiles, some), true, &out);
+        add_plan(dims, bw_ceil_div(tiles, some), true, &out);
     }
-    add_plan(dims, narrow, longest, true, &out);
+    add_plan(dims, longest, true, &out);
     return out;
 }
 
@@ -91,7 +90,7 @@ uint64_t plan_key(const bw_dims *dims, const bw_precision *precision) {
 }
 
 bw_latent_plan plan_of(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    const plan_list list = list_plans(dims, precision, facts);
+    const plan_list list = list_plans(dims, facts);
     const bw_plan_cache *cache = facts && facts->own ? facts->own->plans : nullptr;
     const int found = bw_plan_cache_find(cache, plan_key(dims, precision), list.count, false);
     return list.plans[found > 0 && found < list.count ? found : 0];
@@ -112,7 +111,6 @@ bw_status choose(const bw_dims *dims, const bw_precision *precision, const bw_la
     work.each = (int)plan.each;
     work.entry_tiles = (int)tiles_of(sizes.kv_len);
     work.aligned = plan.aligned;
-    work.prefetch = plan.prefetch;
     work.scale = (float)(1.4426950408889634 * sizes.scale);
     BW_TRY(bw_latent_choose_main(precision, plan, work, out));
     return plan.slots > 0 ? bw_latent_choose_combine(precision, plan, work, out) : BW_OK;
@@ -164,9 +162,8 @@ int64_t bw_latent_scratch_bytes(const bw_dims *dims, const bw_precision *precisi
     return scratch_bytes(dims, plan_of(dims, precision, facts));
 }
 
-int64_t bw_latent_largest_scratch_bytes(const bw_dims *dims, const bw_precision *precision,
-                                        const bw_device_facts *facts) {
-    const plan_list list = list_plans(dims, precision, facts);
+int64_t bw_latent_largest_scratch_bytes(const bw_dims *dims, const bw_precision *, const bw_device_facts *facts) {
+    const plan_list list = list_plans(dims, facts);
     int64_t most = 0;
     for (int i = 0; i < list.count; i++) most = bw_max64(most, scratch_bytes(dims, list.plans[i]));
     return most;
@@ -193,7 +190,7 @@ bw_status bw_latent_extra_cost(const bw_dims *dims, const bw_precision *precisio
 bw_status bw_latent_prepare(const bw_launch *sets, int64_t set_count, void **state) {
     bw_cuda_launch_spec *spec = (bw_cuda_launch_spec *)calloc(1, sizeof *spec);
     if (!spec) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
-    plan_search search = {sets, set_count, list_plans(sets[0].dims, sets[0].precision, &sets[0].device->facts), spec};
+    plan_search search = {sets, set_count, list_plans(sets[0].dims, &sets[0].device->facts), spec};
     const bw_search_calls calls = {ready_plan, enqueue_plan, &search};
     int best = 0;
     bw_status status = bw_cuda_choose_plan(sets, set_count, plan_key(sets[0].dims, sets[0].precision), &calls,
