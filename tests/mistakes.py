@@ -52,13 +52,21 @@ def encoded(case: Any, name: str, values: np.ndarray) -> bytes:
 
 
 class Attention:
-    """softmax(q k^T / sqrt(D)) v of every (batch, query, head) row, kept as sums that a key can be taken out of."""
+    """softmax(q k^T / sqrt(D)) v of every (batch, query, head) row, kept as sums that a key can be taken out of.
+
+    In mla_decode v is the beginning of k, and D a quarter of it and what is behind it."""
 
     def __init__(self, case: Any) -> None:
         self.case = case
         x = inputs_of(case)
-        self.q, self.k, self.v = x["q"], x["k"], x["v"]
-        self.batch, self.queries, self.heads, self.dim = self.q.shape
+        latent, rope = (case.params.get(name, 0) for name in ("latent_dim", "rope_dim"))
+        self.q, self.k = x["q"], x["cache" if latent else "k"]
+        if "cache_scale" in x:
+            self.k = self.k * x["cache_scale"][..., None]
+        self.v = self.k[..., :latent] if latent else x["v"]
+        self.batch, self.queries, self.heads = self.q.shape[:3]
+        self.dim = self.v.shape[-1]
+        divisor = np.sqrt(latent / 4 + rope if latent else self.dim)
         self.keys, self.kv_heads = self.k.shape[1:3]
         self.group = self.heads // self.kv_heads
         shape = (self.batch, self.kv_heads, self.queries, self.group)
@@ -70,7 +78,7 @@ class Attention:
         for b in range(self.batch):
             for g in range(self.kv_heads):
                 q = self.q[b, :, g * self.group : (g + 1) * self.group].astype(np.float64)
-                scores = q @ self.k[b, :, g].astype(np.float64).T / np.sqrt(self.dim)
+                scores = q @ self.k[b, :, g].astype(np.float64).T / divisor
                 if case.params.get("causal"):
                     scores = np.where(hidden, -np.inf, scores)
                 self.scores[b, g] = scores
@@ -80,7 +88,7 @@ class Attention:
 
     def out(self, sums: np.ndarray, totals: np.ndarray) -> np.ndarray:
         """(B, G, S, H / G, D) sums as the output's (B, S, H, D)."""
-        return (sums / totals[..., None]).transpose(0, 2, 1, 3, 4).reshape(self.q.shape)
+        return (sums / totals[..., None]).transpose(0, 2, 1, 3, 4).reshape(*self.q.shape[:3], self.dim)
 
     def right(self) -> np.ndarray:
         return self.out(self.sums, self.totals)

@@ -85,7 +85,7 @@ def test_separate_moves_eight_times_the_bytes(backend):
 def test_a_case_has_the_footprint_that_its_cost_says(operation):
     with _core.Device("cpu") as device:
         for variant in next(op for op in _core.operations() if op["name"] == operation)["variants"]["cpu"]:
-            params = {"num_heads": 4, "kv_len": 100} if operation.startswith("attention") else {}
+            params = {"num_heads": 4, "kv_len": 100} if operation.startswith(("attention", "mla")) else {}
             params |= {"seq_len": 64} if operation == "attention_prefill" else {}
             precision = "fp16" if "fp16" in variant["precisions"] else variant["precisions"][0]
             with _core.Case(device, operation, precision, params, variant=variant["name"]) as case:

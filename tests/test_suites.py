@@ -233,7 +233,7 @@ def test_a_name_has_every_unusual_parameter() -> None:
 
 def test_sequence_lengths_go_to_seq_len_or_else_to_kv_len() -> None:
     made = plan.make_plan(SweepRequest(seq_lengths=(128, 256), precisions=("fp32",)), "cpu")
-    assert {spec.operation for spec in made.specs} == {"attention_prefill", "attention_decode"}
+    assert {spec.operation for spec in made.specs} == {"attention_prefill", "attention_decode", "mla_decode"}
     for spec in made.specs:
         assert spec.params["kv_len"] in (128, 256)
         assert spec.params.get("seq_len", spec.params["kv_len"]) == spec.params["kv_len"]

@@ -298,7 +298,7 @@ static void check_scaled_caches(int op_index) {
     OK(bw_op_find("attention_decode", &index));
     OK(bw_precision_find("int8", &precision));
     const bw_op *op = bw_op_at(index);
-    const bw_dims dims = {.value = {1, 2, 1, 1, 1}};
+    const bw_dims dims = {.value = {1, 2, 1, 1, 1}, .op = op};
     bw_operand operands[BW_MAX_OPERANDS];
     bw_reference_row row = {.values = &value};
     OK(bw_op_operands(op, &dims, precision, operands, &count));

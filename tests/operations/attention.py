@@ -1,4 +1,4 @@
-"""attention_prefill and attention_decode."""
+"""attention_prefill, attention_decode and mla_decode."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ LONG_DECODES += [((3, 1, 161), (1, 173))]
 # Groups above 8: 16 heads in a warp; the others' in other blocks or, where columns are many, in other warps
 LONG_DECODES += [((64, 1, 128), (34, 61)), ((48, 1, 128), (67, 41)), ((40, 1, 72), (1, 163)), ((34, 2, 128), (2, 531))]
 LONG_DECODES += [((20, 1, 64), (1, 777)), ((80, 1, 64), (1, 345)), ((15, 3, 128), (5, 331)), ((5, 1, 72), (1, 163))]
+# mla_decode: rows of any size, then DeepSeek's: batch, kv_len, num_heads
+LATENTS = [(1, 1, 1, 1, 1), (2, 37, 7, 24, 5), (1, 130, 6, 80, 16), (3, 61, 3, 256, 32), (1, 67, 5, 129, 33)]
+DEEPSEEK = {"latent_dim": 512, "rope_dim": 64}
+DEEPSEEKS = [(2, 1, 16), (1, 257, 5), (1, 131, 128), (1, 65, 130)]
+# On a GPU also: a block's part of the keys ends within an entry, at its end, or holds several of them.
+LONG_DEEPSEEKS = [(1, 16384, 128), (1, 9001, 16), (5, 1339, 128), (150, 70, 64), (3, 4096, 256), (64, 640, 1)]
+LONG_LENGTHS = [[4097, 1, 63, 64, 65, 2500], [1] * 140, [8, 700, 3000, 129, 5, 64, 191]]
 QWEN = {"num_heads": 14, "num_kv_heads": 2, "head_dim": 64}  # as Qwen2.5-0.5B
 TINY = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 4}
 
@@ -66,7 +73,15 @@ def attention(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
     out = (weights.reshape(as_one) @ v.transpose(0, 2, 1, 3)).reshape(apart)
-    return {"out": out.transpose(0, 3, 1, 2, 4).reshape(q.shape)}
+    return {"out": out.transpose(0, 3, 1, 2, 4).reshape(*q.shape[:3], -1)}
+
+
+def latent_attention(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    """Queries are made as much larger as scores are when they are divided by sqrt(latent / 4 + rope)."""
+    latent, rope = p["latent_dim"], p["rope_dim"]
+    rows = x["cache"] * x["cache_scale"][..., None] if "cache_scale" in x else x["cache"]
+    q = x["q"] * np.sqrt((latent + rope) / (latent / 4 + rope))
+    return attention({**x, "q": q, "k": rows, "v": rows[..., :latent]}, p, bits)
 
 
 def allowed_error(precision: str, p: Shape) -> float:
@@ -77,7 +92,8 @@ def allowed_error(precision: str, p: Shape) -> float:
     if precision == "fp8_e4m3" and p.get("causal"):  # early rows, means of few values, are larger than most
         first = p["kv_len"] - p["seq_len"] + 1
         unit *= np.sqrt(1 / first / np.mean(1 / np.arange(first, p["kv_len"] + 1)))
-    return 6 * unit + F32 * (32 + 8 * np.sqrt(p["head_dim"]) + 8 * np.sqrt(p["kv_len"]))
+    key_dim = p["latent_dim"] + p["rope_dim"] if "latent_dim" in p else p["head_dim"]
+    return 6 * unit + F32 * (32 + 8 * np.sqrt(key_dim) + 8 * np.sqrt(p["kv_len"]))
 
 
 def cross(backend: str, pair_of: Callable[[Shape], list[Shape]]) -> list[Shape]:
@@ -99,6 +115,11 @@ def prefill_grid(backend: str) -> list[Shape]:
 def decode_grid(backend: str) -> list[Shape]:
     keys, ragged = GRID_DECODES[backend]
     return cross(backend, lambda heads: [{"batch": 2, "kv_len": keys, **heads}, {**heads, "kv_lens": ragged}])
+
+
+def latent_grid() -> list[Shape]:
+    plain = [{"batch": b, "kv_len": kv, "num_heads": h, **DEEPSEEK} for b, kv, h in LONG_DEEPSEEKS]
+    return plain + [{"num_heads": h, **DEEPSEEK, "kv_lens": lens} for lens in LONG_LENGTHS for h in (24, 128)]
 
 
 OPERATIONS = {
@@ -137,5 +158,26 @@ OPERATIONS = {
             ("fp8_e4m3", {"kv_len": 4096, **QWEN}, 1_115_904, 1_792, 14_680_064),
         ],
         grid={backend: decode_grid(backend) for backend in GRID_DECODES},
+    ),
+    "mla_decode": Operation(
+        shapes=[
+            *({"batch": b, "kv_len": kv, "num_heads": h, "latent_dim": r, "rope_dim": p} for b, kv, h, r, p in LATENTS),
+            *({"batch": b, "kv_len": kv, "num_heads": h, **DEEPSEEK} for b, kv, h in DEEPSEEKS),
+            {"num_heads": 6, "latent_dim": 40, "rope_dim": 8, "kv_lens": [1, 300, 64, 17], "kv_len": 310},
+            {"num_heads": 20, **DEEPSEEK, "kv_lens": [1, 64, 130]},
+            {"batch": 1, "kv_len": 150, "num_heads": 66, **DEEPSEEK},
+        ],
+        small={"batch": 2, "kv_len": 24, "num_heads": 4, "latent_dim": 16, "rope_dim": 4},
+        reference=latent_attention,
+        allowed_error=allowed_error,
+        worked=[
+            # q 128*576*2 = 147456, the cache 4096*576*2 = 4718592; out 128*512*2; 2*128*4096*(576 + 512)
+            ("fp16", {"kv_len": 4096, "num_heads": 128, **DEEPSEEK}, 4_866_048, 131_072, 1_140_850_688),
+            # q 3*2*6*4 = 144, the cache 3*5*6*4 = 360; out 3*2*4*4; 2*3*5*2*(6 + 4)
+            ("fp32", {"batch": 3, "kv_len": 5, "num_heads": 2, "latent_dim": 4, "rope_dim": 2}, 504, 96, 600),
+            # q 128*576*2; 4096 rows of 576 bytes and a scale of 4
+            ("fp8_e4m3", {"kv_len": 4096, "num_heads": 128, **DEEPSEEK}, 2_523_136, 131_072, 1_140_850_688),
+        ],
+        grid={"cpu": [{"num_heads": 12, **DEEPSEEK, "kv_lens": [70, 1]}], "cuda": latent_grid()},
     ),
 }

@@ -1,5 +1,5 @@
 /* attention_decode: q(B, 1, H, D), k, v(B, L, G, D) [, kv_lens(B)] -> out(B, 1, H, D). Bound by reading k and v: each
- * row of them is read once, for all query heads of its group.
+ * row of them is read once, for all query heads of its group. mla_decode: G is 1, and a value the beginning of its key.
  * The variants:
  *   simple   one task for each (batch entry, K/V head): too few of them for many threads;
  *   splitkv  the keys of an entry are split among tasks that go over all its heads, so that memory is read in order;
@@ -18,8 +18,11 @@ enum { WORD_KEYS = BW_SIMD_FLOATS == 16 ? 4 : 2, WORDS = 2 * BW_SIMD_FLOATS, WOR
 
 typedef struct problem {
     const bw_launch *launch;
-    int64_t batch, kv_len, num_heads, num_kv_heads, head_dim, group;
-    int64_t padded_dim;           /* whole vectors */
+    const void *k, *v;
+    int64_t batch, kv_len, num_heads, num_kv_heads, key_dim, value_dim, group;
+    int64_t stride;               /* from one key to the next, and from one value to the next */
+    int64_t padded_dim;           /* whole vectors of a key, which is no shorter than a value */
+    float scale;                  /* of scores */
     bool words;                   /* products are of words */
     int64_t splits, heads_a_task; /* an entry's tasks: its keys in so many parts, so many K/V heads together */
 } problem;
@@ -46,17 +49,23 @@ static int64_t split_count(const bw_dims *dims, const bw_device_facts *facts) {
 }
 
 static problem problem_of(const bw_launch *launch, bool split) {
-    const int64_t *dims = launch->dims->value;
+    const bw_decode_sizes sizes = bw_decode_sizes_of(launch->dims);
     problem p = {.launch = launch,
-                 .batch = dims[BW_DECODE_BATCH],
-                 .kv_len = dims[BW_DECODE_KV_LEN],
-                 .num_heads = dims[BW_DECODE_NUM_HEADS],
-                 .num_kv_heads = dims[BW_DECODE_NUM_KV_HEADS],
-                 .head_dim = dims[BW_DECODE_HEAD_DIM],
+                 .k = launch->operand[BW_ATTENTION_K],
+                 .v = launch->operand[BW_ATTENTION_V],
+                 .batch = sizes.batch,
+                 .kv_len = sizes.kv_len,
+                 .num_heads = sizes.heads,
+                 .num_kv_heads = sizes.kv_heads,
+                 .key_dim = sizes.key_dim,
+                 .value_dim = sizes.value_dim,
+                 .group = sizes.heads / sizes.kv_heads,
+                 .stride = sizes.kv_heads * sizes.key_dim,
+                 .padded_dim = bw_round_up(sizes.key_dim, BW_SIMD_FLOATS),
+                 .scale = (float)sizes.scale,
                  .splits = split ? split_count(launch->dims, &launch->device->facts) : 1,
-                 .heads_a_task = split ? dims[BW_DECODE_NUM_KV_HEADS] : 1};
-    p.group = p.num_heads / p.num_kv_heads;
-    p.padded_dim = bw_round_up(p.head_dim, BW_SIMD_FLOATS);
+                 .heads_a_task = split ? sizes.kv_heads : 1};
+    if (!p.v) p.v = p.k;
     return p;
 }
 
@@ -79,8 +88,8 @@ static room room_of(const problem *p, int rank) {
 
 static int64_t workspace_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     (void)precision;
-    int64_t padded_dim = bw_round_up(dims->value[BW_DECODE_HEAD_DIM], BW_SIMD_FLOATS);
-    return 4 * facts->units * room_floats(dims->value[BW_DECODE_NUM_HEADS], padded_dim);
+    const bw_decode_sizes sizes = bw_decode_sizes_of(dims);
+    return 4 * facts->units * room_floats(sizes.heads, bw_round_up(sizes.key_dim, BW_SIMD_FLOATS));
 }
 
 static int64_t entry_length(const problem *p, int64_t entry) {
@@ -89,15 +98,15 @@ static int64_t entry_length(const problem *p, int64_t entry) {
 }
 
 BW_INLINE int64_t key_start(const problem *p, int64_t entry, int64_t key, int64_t head) {
-    return ((entry * p->kv_len + key) * p->num_kv_heads + head) * p->head_dim;
+    return ((entry * p->kv_len + key) * p->num_kv_heads + head) * p->key_dim;
 }
 
 BW_INLINE void start_heads(bw_dtype dtype, const problem *p, const stretch *s, room *r) {
-    const bw_vf scale = bw_vf_set(1.0f / sqrtf((float)p->head_dim));
+    const bw_vf scale = bw_vf_set(p->scale);
     for (int64_t head = s->head * p->group; head < s->head_end * p->group; head++) {
-        int64_t from = (s->entry * p->num_heads + head) * p->head_dim;
-        for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) {
-            bw_vf q = bw_vf_load_as_upto(dtype, p->launch->operand[BW_ATTENTION_Q], from + d, p->head_dim - d);
+        int64_t from = (s->entry * p->num_heads + head) * p->key_dim;
+        for (int64_t d = 0; d < p->key_dim; d += BW_SIMD_FLOATS) {
+            bw_vf q = bw_vf_load_as_upto(dtype, p->launch->operand[BW_ATTENTION_Q], from + d, p->key_dim - d);
             bw_vf_store(r->q + head * p->padded_dim + d, q * scale);
             bw_vf_store(r->out + head * p->padded_dim + d, bw_vf_set(0.0f));
         }
@@ -106,15 +115,16 @@ BW_INLINE void start_heads(bw_dtype dtype, const problem *p, const stretch *s, r
     }
 }
 
-/* Of keys from row `row` of k and v on. */
+/* Of keys from row `row` of k and v on: where values are the beginnings of keys, so are their scales the keys'. */
 BW_INLINE void load_scales(const problem *p, const room *r, int64_t row, int64_t keys, int64_t head) {
     const int64_t stride = p->num_kv_heads, first = row * stride + head;
     void *const *operand = p->launch->operand;
+    const int v_scale = p->v == p->k ? BW_ATTENTION_K_SCALE : BW_ATTENTION_V_SCALE;
     bw_gather_scales((const float *)operand[BW_ATTENTION_K_SCALE] + first, stride, keys, r->k_scale);
-    bw_gather_scales((const float *)operand[BW_ATTENTION_V_SCALE] + first, stride, keys, r->v_scale);
+    bw_gather_scales((const float *)operand[v_scale] + first, stride, keys, r->v_scale);
 }
 
-/* What to fetch while a tile is worked on: for its key j, head_dim elements of k and v from first + j * step on. Where
+/* What to fetch while a tile is worked on: for its key j, a row's elements of k and v from first + j * step on. Where
  * a task takes all heads, that walks through the next tile in memory's order, and the hardware's own prefetcher runs
  * ahead of it; row by row as the heads need them it would not. */
 typedef struct fetch {
@@ -165,8 +175,8 @@ BW_INLINE void dot_rows(bw_dtype dtype, const int heads, const int keys, const v
  * The first of them is key `key` of its tile. */
 BW_INLINE void score_block(bw_dtype dtype, const int heads, const problem *p, const float *q, int64_t start,
                            int64_t key, int64_t keys, fetch f, float *scores) {
-    const void *k = p->launch->operand[BW_ATTENTION_K];
-    const int64_t head_dim = p->head_dim, padded_dim = p->padded_dim, stride = p->num_kv_heads * head_dim;
+    const void *k = p->k;
+    const int64_t head_dim = p->key_dim, padded_dim = p->padded_dim, stride = p->stride;
     bw_vf dots[HEADS_AT_ONCE][BW_SIMD_FLOATS];
     int64_t j = 0;
     for (; j + KEYS_AT_ONCE <= keys; j += KEYS_AT_ONCE) {
@@ -184,8 +194,8 @@ BW_INLINE void score_block(bw_dtype dtype, const int heads, const problem *p, co
 /* out += scores v for `heads` query heads and `vectors` vectors of the head, each of up to `left` elements. */
 BW_INLINE void value_block(bw_dtype dtype, const int heads, const int vectors, const problem *p, const float *scores,
                            int64_t start, int64_t keys, int64_t left, fetch f, float *out) {
-    const void *v = p->launch->operand[BW_ATTENTION_V];
-    const int64_t stride = p->num_kv_heads * p->head_dim, padded_dim = p->padded_dim;
+    const void *v = p->v;
+    const int64_t stride = p->stride, padded_dim = p->padded_dim;
     bw_vf total[HEADS_AT_ONCE][VALUES_AT_ONCE];
 #pragma GCC unroll 4
     for (int h = 0; h < heads; h++) {
@@ -194,7 +204,7 @@ BW_INLINE void value_block(bw_dtype dtype, const int heads, const int vectors, c
     }
     for (int64_t j = 0; j < keys; j++) {
         bw_vf x[VALUES_AT_ONCE];
-        fetch_row(dtype, v, f, j, p->head_dim);
+        fetch_row(dtype, v, f, j, p->value_dim);
 #pragma GCC unroll 4
         for (int i = 0; i < vectors; i++) {
             int64_t at = start + j * stride + i * BW_SIMD_FLOATS;
@@ -216,8 +226,9 @@ BW_INLINE void value_block(bw_dtype dtype, const int heads, const int vectors, c
 
 BW_INLINE void add_values(bw_dtype dtype, const int heads, const problem *p, const float *scores, int64_t start,
                           int64_t keys, fetch f, float *out) {
-    const int64_t head_dim = p->head_dim;
+    const int64_t head_dim = p->value_dim;
     int64_t d = 0;
+    f.wanted &= p->v != p->k; /* else the keys have been fetched */
     for (; d + VALUES_AT_ONCE * BW_SIMD_FLOATS <= head_dim; d += VALUES_AT_ONCE * BW_SIMD_FLOATS, f.wanted = false) {
         value_block(dtype, heads, VALUES_AT_ONCE, p, scores, start + d, keys, BW_SIMD_FLOATS, f, out + d);
     }
@@ -230,7 +241,8 @@ BW_INLINE void add_values(bw_dtype dtype, const int heads, const problem *p, con
 /* ---- products of words ---- */
 
 /* Floats of [0, count), in room for whole vectors, to whole numbers of 16 bits in units of what is returned, which may
- * take their place; zeros follow up to `padded`. What is no finite number makes NaN of the unit. */
+ * take their place; zeros follow up to `padded`. What is no finite number makes NaN of the unit. The sum of their
+ * products with bytes fits 32 bits. */
 static float to_words(const float *from, int64_t count, int64_t padded, int16_t *to) {
     bw_vf largest = bw_vf_set(0.0f), odd = bw_vf_set(0.0f);
     for (int64_t i = 0; i < count; i += BW_SIMD_FLOATS) {
@@ -239,14 +251,15 @@ static float to_words(const float *from, int64_t count, int64_t padded, int16_t 
         odd = odd + (x - x);
     }
     const float most = bw_vf_largest(largest);
-    const bw_vf factor = bw_vf_set(most > 1e-30f ? (float)WORD_LARGEST / most : 0.0f);
+    const float word = (float)bw_min64(WORD_LARGEST, INT32_MAX / 128 / count);
+    const bw_vf factor = bw_vf_set(most > 1e-30f ? word / most : 0.0f);
     for (int64_t i = 0; i < padded; i += BW_SIMD_FLOATS) {
         bw_vf x = bw_vf_set(0.0f);
         if (i < count) x = bw_vf_load_as_upto(BW_FP32, from, i, count - i);
         const bw_vu low = (bw_vu)bw_vf_fma(x, factor, bw_vf_set(12582912.0f)) & 0xffffu; /* of 1.5 * 2^23 + word */
         bw_vh_store(to + i, bw_vu_narrow(low));
     }
-    return most * (1.0f / (float)WORD_LARGEST) + bw_vf_sum(odd);
+    return most / word + bw_vf_sum(odd);
 }
 
 /* As dot_rows. */
@@ -288,15 +301,13 @@ BW_INLINE void dot_words(const int heads, const int keys, const int8_t *k, int64
 /* As score_block. */
 BW_INLINE void score_words(const int heads, const problem *p, const int16_t *q, const float *step, int64_t start,
                            int64_t key, int64_t keys, fetch f, float *scores) {
-    const int8_t *k = (const int8_t *)p->launch->operand[BW_ATTENTION_K] + start;
-    const int64_t head_dim = p->head_dim, stride = p->num_kv_heads * head_dim, q_stride = 2 * p->padded_dim;
+    const int8_t *k = (const int8_t *)p->k + start;
+    const int64_t head_dim = p->key_dim, stride = p->stride, q_stride = 2 * p->padded_dim;
     bw_vi dots[HEADS_AT_ONCE][BW_SIMD_FLOATS];
     if (keys < BW_SIMD_FLOATS) memset(dots, 0, sizeof dots);
     int64_t j = 0;
     for (; j + WORD_KEYS <= keys; j += WORD_KEYS) {
-        for (int i = 0; i < WORD_KEYS; i++) {
-            fetch_row(BW_INT8, p->launch->operand[BW_ATTENTION_K], f, key + j + i, head_dim);
-        }
+        for (int i = 0; i < WORD_KEYS; i++) fetch_row(BW_INT8, p->k, f, key + j + i, head_dim);
         dot_words(heads, WORD_KEYS, k + j * stride, stride, q, q_stride, head_dim, dots, j);
     }
     for (; j < keys; j++) dot_words(heads, 1, k + j * stride, stride, q, q_stride, head_dim, dots, j);
@@ -309,13 +320,13 @@ BW_INLINE void score_words(const int heads, const problem *p, const int16_t *q, 
 /* As value_block, of `wide` times WORDS elements; the weights are words of `step`, pairs of keys one of 32 bits. */
 BW_INLINE void value_words(const int heads, const int wide, const problem *p, const int16_t *weights, const float *step,
                            const int8_t *v, int64_t keys, int64_t left, fetch f, float *out) {
-    const int64_t stride = p->num_kv_heads * p->head_dim, padded_dim = p->padded_dim;
+    const int64_t stride = p->stride, padded_dim = p->padded_dim;
     bw_vi total[HEADS_AT_ONCE][2][2];
     memset(total, 0, sizeof total);
     for (int64_t j = 0; j < keys; j += 2) {
         const int64_t next = j + 1 < keys ? stride : 0; /* the weight behind an odd number of keys is 0 */
-        fetch_row(BW_INT8, p->launch->operand[BW_ATTENTION_V], f, j, p->head_dim);
-        if (next) fetch_row(BW_INT8, p->launch->operand[BW_ATTENTION_V], f, j + 1, p->head_dim);
+        fetch_row(BW_INT8, p->v, f, j, p->value_dim);
+        if (next) fetch_row(BW_INT8, p->v, f, j + 1, p->value_dim);
         bw_vw low[2], high[2];
 #pragma GCC unroll 2
         for (int i = 0; i < wide; i++) {
@@ -354,9 +365,10 @@ BW_INLINE void value_words(const int heads, const int wide, const problem *p, co
 
 BW_INLINE void add_value_words(const int heads, const problem *p, const int16_t *weights, const float *step,
                                int64_t start, int64_t keys, fetch f, float *out) {
-    const int8_t *v = (const int8_t *)p->launch->operand[BW_ATTENTION_V] + start;
-    const int64_t head_dim = p->head_dim;
+    const int8_t *v = (const int8_t *)p->v + start;
+    const int64_t head_dim = p->value_dim;
     int64_t d = 0;
+    f.wanted &= p->v != p->k;
     for (; d + 2 * WORDS <= head_dim; d += 2 * WORDS, f.wanted = false) {
         value_words(heads, 2, p, weights, step, v + d, keys, WORDS, f, out + d);
     }
@@ -369,7 +381,7 @@ BW_INLINE void add_value_words(const int heads, const problem *p, const int16_t 
 BW_INLINE void tile_heads(const int heads, bw_dtype dtype, const bool words, const problem *p, room *r, int64_t first,
                           int64_t start, int64_t keys, fetch f) {
     if (heads > HEADS_AT_ONCE) return;
-    const int64_t stride = p->num_kv_heads * p->head_dim;
+    const int64_t stride = p->stride;
     const float *q = r->q + first * p->padded_dim;
     for (int64_t j = 0; j < keys; j += BW_SIMD_FLOATS) {
         const int64_t some = bw_min64(BW_SIMD_FLOATS, keys - j), from = start + j * stride;
@@ -385,7 +397,7 @@ BW_INLINE void tile_heads(const int heads, bw_dtype dtype, const bool words, con
     for (int h = 0; h < heads; h++) {
         float *scores = r->scores + h * TILE_KEYS;
         if (scaled) bw_scale_row(scores, r->k_scale, keys);
-        bw_softmax_update(scores, keys, out + h * p->padded_dim, p->head_dim, r->largest + first + h,
+        bw_softmax_update(scores, keys, out + h * p->padded_dim, p->value_dim, r->largest + first + h,
                           r->sum + first + h);
         if (scaled) bw_scale_row(scores, r->v_scale, keys);
         if (words) step[h] = to_words(scores, keys, TILE_KEYS, weights + h * TILE_KEYS);
@@ -407,12 +419,12 @@ BW_INLINE void tile_group(bw_dtype dtype, const bool words, const problem *p, ro
 }
 
 BW_INLINE void attend(bw_dtype dtype, const bool words, const problem *p, const stretch *s, room *r) {
-    const int64_t stride = p->num_kv_heads * p->head_dim;
+    const int64_t stride = p->stride;
     const bool all_heads = s->head_end - s->head == p->num_kv_heads;
     BW_DTYPE_SWITCH(p->launch->precision->result, start_heads, p, s, r);
     for (int64_t head = s->head * p->group; words && head < s->head_end * p->group; head++) {
         float *q = r->q + head * p->padded_dim;
-        r->step[head] = to_words(q, p->head_dim, bw_round_up(p->head_dim, WORDS), (int16_t *)q);
+        r->step[head] = to_words(q, p->key_dim, bw_round_up(p->key_dim, WORDS), (int16_t *)q);
     }
     for (int64_t key = s->key; key < s->key_end; key += TILE_KEYS) {
         int64_t keys = bw_min64(TILE_KEYS, s->key_end - key);
@@ -420,8 +432,8 @@ BW_INLINE void attend(bw_dtype dtype, const bool words, const problem *p, const 
             int64_t start = key_start(p, s->entry, key, head), next = start + TILE_KEYS * stride;
             fetch f = {key + 2 * TILE_KEYS <= s->key_end, next, stride};
             if (all_heads) {
-                f.first = key_start(p, s->entry, key + TILE_KEYS, 0) + head * TILE_KEYS * p->head_dim;
-                f.step = p->head_dim;
+                f.first = key_start(p, s->entry, key + TILE_KEYS, 0) + head * TILE_KEYS * p->key_dim;
+                f.step = p->key_dim;
             }
             if (bw_elem_bytes(dtype) == 1) load_scales(p, r, s->entry * p->kv_len + key, keys, head);
             tile_group(dtype, words, p, r, head * p->group, start, keys, f);
@@ -429,9 +441,10 @@ BW_INLINE void attend(bw_dtype dtype, const bool words, const problem *p, const 
     }
 }
 
-/* The scratch of splitkv: (splits, B, H, D) partial outputs, then (splits, B, H) logarithms of their sums. */
+/* The scratch of splitkv: (splits, B, H, D of a value) partial outputs, then (splits, B, H) logarithms of their sums.
+ */
 BW_INLINE float *logarithms(const problem *p) {
-    return (float *)p->launch->scratch + p->splits * p->batch * p->num_heads * p->head_dim;
+    return (float *)p->launch->scratch + p->splits * p->batch * p->num_heads * p->value_dim;
 }
 
 /* What a task found, to row `row` of `to`: the output, or the scratch, where keys that weigh nothing leave zeros, as
@@ -439,9 +452,9 @@ BW_INLINE float *logarithms(const problem *p) {
 BW_INLINE void store_heads(bw_dtype dtype, const problem *p, const stretch *s, const room *r, int64_t row, void *to) {
     for (int64_t head = s->head * p->group; head < s->head_end * p->group; head++) {
         const bw_vf factor = bw_vf_set(p->splits > 1 && r->sum[head] == 0.0f ? 0.0f : 1.0f / r->sum[head]);
-        for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) {
+        for (int64_t d = 0; d < p->value_dim; d += BW_SIMD_FLOATS) {
             bw_vf x = bw_vf_load(r->out + head * p->padded_dim + d) * factor;
-            bw_vf_store_as_upto(dtype, to, (row * p->num_heads + head) * p->head_dim + d, x, p->head_dim - d);
+            bw_vf_store_as_upto(dtype, to, (row * p->num_heads + head) * p->value_dim + d, x, p->value_dim - d);
         }
         if (p->splits > 1) logarithms(p)[row * p->num_heads + head] = r->largest[head] + logf(r->sum[head]);
     }
@@ -488,15 +501,15 @@ BW_INLINE void combine_row(bw_dtype dtype, const problem *p, int64_t row) {
     float largest = -INFINITY, sum = 0.0f;
     for (int64_t i = 0; i < p->splits; i++) largest = fmaxf(largest, logs[i * rows + row]);
     for (int64_t i = 0; i < p->splits; i++) sum += bw_vf_exp(bw_vf_set(logs[i * rows + row] - largest))[0];
-    for (int64_t d = 0; d < p->head_dim; d += BW_SIMD_FLOATS) {
+    for (int64_t d = 0; d < p->value_dim; d += BW_SIMD_FLOATS) {
         bw_vf total = bw_vf_set(0.0f);
         for (int64_t i = 0; i < p->splits; i++) {
             bw_vf weight = bw_vf_exp(bw_vf_set(logs[i * rows + row] - largest));
-            int64_t at = (i * rows + row) * p->head_dim + d;
-            total = bw_vf_fma(weight, bw_vf_load_as_upto(BW_FP32, partial, at, p->head_dim - d), total);
+            int64_t at = (i * rows + row) * p->value_dim + d;
+            total = bw_vf_fma(weight, bw_vf_load_as_upto(BW_FP32, partial, at, p->value_dim - d), total);
         }
-        bw_vf_store_as_upto(dtype, p->launch->operand[BW_ATTENTION_OUT], row * p->head_dim + d,
-                            total * bw_vf_set(1.0f / sum), p->head_dim - d);
+        bw_vf_store_as_upto(dtype, p->launch->operand[BW_ATTENTION_OUT], row * p->value_dim + d,
+                            total * bw_vf_set(1.0f / sum), p->value_dim - d);
     }
 }
 
@@ -526,8 +539,8 @@ static bw_status words_launch(const bw_launch *launch) {
 static bw_checked_int partial_bytes(const bw_dims *dims, const bw_device_facts *facts) {
     int64_t splits = split_count(dims, facts);
     if (splits == 1) return bw_num(0);
-    return bw_mul5(4, splits, dims->value[BW_DECODE_BATCH], dims->value[BW_DECODE_NUM_HEADS],
-                   dims->value[BW_DECODE_HEAD_DIM] + 1);
+    const bw_decode_sizes sizes = bw_decode_sizes_of(dims);
+    return bw_mul5(4, splits, sizes.batch, sizes.heads, sizes.value_dim + 1);
 }
 
 static int64_t splitkv_scratch(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
@@ -542,30 +555,36 @@ static bw_status splitkv_cost(const bw_dims *dims, const bw_precision *precision
     return bw_cost_add_intermediates(partial_bytes(dims, facts), cost);
 }
 
-static const bw_variant rows[] = {
-    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTES, "simple", simple,
-                  .text = "one task for each batch entry and K/V head",
-                  .prediction = {.changes = "the baseline: one task for each batch entry and K/V head"},
-                  .workspace_bytes = workspace_bytes),
-    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTES, "splitkv", splitkv,
-                  .text = "keys split among the threads, partial results combined",
-                  .prediction = {.changes = "keys split among the threads, partial results combined",
-                                 .predicted = 1.8,
-                                 .because = "one K/V head is one task: of two threads one had nothing to do"},
-                  .scratch_bytes = splitkv_scratch, .workspace_bytes = workspace_bytes, .extra_cost = splitkv_cost),
-    {.name = "words",
-     .text = "splitkv with q and weights as whole numbers of 16 bits",
-     .precisions = BW_MASK(INT8),
-     .launch = words_launch,
-     .prediction = {.changes = "q and the weights of a tile become whole numbers of 16 bits",
-                    .predicted = 1.3,
-                    .because = "bytes become words in one instruction instead of floats in two, 32 in a vector; a "
-                               "product and its addition are two instructions instead of one",
-                    .at = "int8 batch=8 kv_len=8192 num_heads=32 num_kv_heads=8 head_dim=128"},
-     .scratch_bytes = splitkv_scratch,
-     .workspace_bytes = workspace_bytes,
-     .extra_cost = splitkv_cost},
-};
+/* Those of an operation: `words` is predicted at `words_at`. */
+#define ROWS(words_at)                                                                                             \
+    BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTES, "simple", simple,                                              \
+                  .text = "one task for each batch entry and K/V head",                                            \
+                  .prediction = {.changes = "the baseline: one task for each batch entry and K/V head"},           \
+                  .workspace_bytes = workspace_bytes),                                                             \
+        BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTES, "splitkv", splitkv,                                        \
+                      .text = "keys split among the threads, partial results combined",                            \
+                      .prediction = {.changes = "keys split among the threads, partial results combined",          \
+                                     .predicted = 1.8,                                                             \
+                                     .because = "one K/V head is one task: of two threads one had nothing to do"}, \
+                      .scratch_bytes = splitkv_scratch, .workspace_bytes = workspace_bytes,                        \
+                      .extra_cost = splitkv_cost),                                                                 \
+    {                                                                                                              \
+        .name = "words", .text = "splitkv with q and weights as whole numbers of 16 bits",                         \
+        .precisions = BW_MASK(INT8), .launch = words_launch,                                                       \
+        .prediction = {.changes = "q and the weights of a tile become whole numbers of 16 bits",                   \
+                       .predicted = 1.3,                                                                           \
+                       .because =                                                                                  \
+                           "bytes become words in one instruction instead of floats in two, 32 in a vector; a "    \
+                           "product and its addition are two instructions instead of one",                         \
+                       .at = words_at},                                                                            \
+        .scratch_bytes = splitkv_scratch, .workspace_bytes = workspace_bytes, .extra_cost = splitkv_cost,          \
+    }
 
+static const bw_variant decode_rows[] = {ROWS("int8 batch=8 kv_len=8192 num_heads=32 num_kv_heads=8 head_dim=128")};
 const bw_variant_table BW_CPU_TABLE(attention_decode) = {
-    rows, sizeof rows / sizeof rows[0], "fp32 batch=1 kv_len=16384 num_heads=4 num_kv_heads=1 head_dim=128"};
+    decode_rows, sizeof decode_rows / sizeof decode_rows[0],
+    "fp32 batch=1 kv_len=16384 num_heads=4 num_kv_heads=1 head_dim=128"};
+
+static const bw_variant latent_rows[] = {ROWS("int8 batch=1 kv_len=4096 num_heads=16")};
+const bw_variant_table BW_CPU_TABLE(mla_decode) = {latent_rows, sizeof latent_rows / sizeof latent_rows[0],
+                                                   "fp32 batch=1 kv_len=4096 num_heads=16"};

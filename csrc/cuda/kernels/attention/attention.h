@@ -59,4 +59,16 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
 bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state);
 bw_status bw_splitkv_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out);
 
+/* latent/ */
+const char *bw_latent_naive_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_cuda_choose bw_latent_naive_choose;
+const char *bw_latent_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_latent_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_latent_largest_scratch_bytes(const bw_dims *dims, const bw_precision *precision,
+                                        const bw_device_facts *facts);
+bw_status bw_latent_extra_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                               bw_cost *cost);
+bw_status bw_latent_prepare(const bw_launch *sets, int64_t set_count, void **state);
+bw_status bw_latent_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out);
+
 BW_C_END

@@ -15,7 +15,10 @@
  *                                parts up (decode/direct/ up to 8 query heads per K/V head, and for caches of 8 bits;
  *                                else decode/staged_*, decode/fp32/, and decode/wide_sm90.cu on Hopper)
  *                      cluster   few keys on Hopper: parts meet in the shared memory of a cluster of blocks
- *                                (decode/cluster_sm90.cu) */
+ *                                (decode/cluster_sm90.cu)
+ *   mla_decode         naive     a block a query head, every shape and cache (latent/naive.cu)
+ *                      hopper    64 heads share each tile of the cache, which is K and V at once; wgmma and TMA
+ *                                (latent/hopper_sm90.cu, latent/combine.cu) */
 #include "cuda/kernels/attention/attention.h"
 
 enum {
@@ -33,6 +36,7 @@ BW_CUDA_PREPARE(simple, bw_decode_simple_choose)
 BW_CUDA_PREPARE(decode_split, bw_decode_split_choose)
 BW_CUDA_PREPARE(grouped, bw_decode_grouped_choose)
 BW_CUDA_PREPARE(cluster, bw_decode_cluster_choose)
+BW_CUDA_PREPARE(naive, bw_latent_naive_choose)
 
 /* The variants of ladder.cu, which refuse alike. */
 #define ROWS(variant_name, takes, ...)                                                                      \
@@ -174,9 +178,33 @@ static const bw_variant decode_rows[] = {
      BW_CUDA_HOOKS(cluster)},
 };
 
+static const bw_variant latent_rows[] = {
+    {.name = "naive",
+     .text = "a block a query head, a token a warp at a time; every shape and cache",
+     .prediction = {.changes = "the baseline: a block per query head, each of which reads the whole cache"},
+     .precisions = BW_CACHE_PRECISIONS,
+     .refuses = bw_latent_naive_refuses,
+     BW_CUDA_HOOKS(naive)},
+    {.name = "hopper",
+     .text = "64 query heads share each tile of the cache, which is K and V at once; wgmma, fed by TMA",
+     .prediction = {.changes = "tiles of 64 keys in shared memory for 64 query heads, both products by wgmma",
+                    .predicted = 60.0,
+                    .because =
+                        "naive has some 10 TFLOP/s of CUDA cores and reads L2 128 times; 90 % of what tensor cores do "
+                        "beside the reads of shared memory are 600 or more"},
+     .precisions = BW_MASK(FP16) | BW_MASK(BF16) | BW_MASK(FP8_E4M3),
+     .refuses = bw_latent_refuses,
+     .scratch_bytes = bw_latent_scratch_bytes,
+     .largest_scratch_bytes = bw_latent_largest_scratch_bytes,
+     .extra_cost = bw_latent_extra_cost,
+     BW_CUDA_HOOKS(bw_latent)},
+};
+
 const bw_variant_table bw_cuda_attention_prefill = {
     prefill_rows, sizeof prefill_rows / sizeof prefill_rows[0],
     "fp16 batch=1 seq_len=2048 num_heads=32 num_kv_heads=8 head_dim=128 causal=1"};
 const bw_variant_table bw_cuda_attention_decode = {
     decode_rows, sizeof decode_rows / sizeof decode_rows[0],
     "fp16 batch=1 kv_len=32768 num_heads=32 num_kv_heads=8 head_dim=128"};
+const bw_variant_table bw_cuda_mla_decode = {latent_rows, sizeof latent_rows / sizeof latent_rows[0],
+                                             "fp16 batch=64 kv_len=4096 num_heads=128"};

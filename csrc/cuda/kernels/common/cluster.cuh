@@ -39,6 +39,15 @@ BW_DEVICE void bw_cluster_arrive() {
 BW_DEVICE void bw_cluster_wait() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+// All threads of the cluster that have not ended: each sees what the others wrote.
+BW_DEVICE void bw_cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+BW_DEVICE float2 bw_cluster_load(uint32_t address) {
+    float2 part;
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(part.x), "=f"(part.y) : "r"(address) : "memory");
+    return part;
+}
 BW_DEVICE uint32_t bw_cluster_address(uint32_t shared, int block) {
     uint32_t address;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared), "r"(block));

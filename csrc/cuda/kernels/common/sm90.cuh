@@ -49,6 +49,10 @@ BW_DEVICE void bw_bulk_load(uint32_t to, const void *from, int bytes, uint32_t b
                  "l"(from), "r"(bytes), "r"(barrier)
                  : "memory");
 }
+// Between ordinary stores to shared memory and a barrier, after which copies or products see them.
+BW_DEVICE void bw_shared_publish() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 // ---- a warpgroup's share of the registers ----
 
