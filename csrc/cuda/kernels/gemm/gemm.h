@@ -41,6 +41,7 @@ bw_cuda_choose bw_skinny_choose;
 const char *bw_scalar_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_scalar_choose;
 const char *bw_fused_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bool bw_fused_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_status bw_fused_prepare(const bw_launch *sets, int64_t set_count, void **state); /* times plans */
 bw_status bw_fused_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out);
 

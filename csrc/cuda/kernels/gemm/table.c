@@ -143,6 +143,7 @@ static const bw_variant rows[] = {
      .precisions = BW_NARROW_WEIGHT_PRECISIONS,
      .rounds_once = true,
      .refuses = bw_fused_refuses,
+     .prefers = bw_fused_prefers,
      .prepare = bw_fused_prepare,
      .release = bw_cuda_prepared_release,
      .launch = bw_cuda_prepared_launch,
