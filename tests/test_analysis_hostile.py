@@ -49,7 +49,7 @@ def value(dice: random.Random, name: str, kind: str) -> Any:
 
 def any_frame(dice: random.Random) -> pd.DataFrame:
     columns = [(column.name, column.kind) for column in schema.all_columns() if dice.random() < 0.5]
-    kinds = dict.fromkeys(OTHERS, "number") | dict(columns)
+    kinds = dict.fromkeys(OTHERS, "number") | {column.name: column.kind for column in schema.all_columns()}
     columns += [(name, kinds[name]) for name in OTHERS if dice.random() < 0.3]
     columns += [(name, "text") for name in schema.CLASSIC_NAMES[:2] if name not in dict(columns)]
     rows = [{name: value(dice, name, kind) for name, kind in columns} for _ in range(dice.choice([0, 1, 2, 8]))]

@@ -26,7 +26,7 @@ from bwprof.results.schema import RowDict
 from bwprof.roofs.limiter import FLOOR_FACTOR, classify_row, explain_no_gain, find_limiter
 from bwprof.roofs.model import Roofs
 from bwprof.text.formatting import format_figure, format_seconds, format_short, plural
-from bwprof.text.parsing import measured_or_none, quote_text
+from bwprof.text.parsing import measured_or_none, parse_name, quote_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,9 @@ def check_precision_pair(from_: str, to: str) -> tuple[str, str]:
 
 def choose_precisions(data: pd.DataFrame, from_: str | None = None, to: str | None = None) -> tuple[str, ...]:
     """Return the precisions named, else FP32 and FP16, else the widest two; () for steps to fewer bits."""
+    for value, name in ((from_, "from_"), (to, "to")):
+        if value is not None:
+            parse_name(value, name)
     words = set(map(registry.precision_name, list_precisions(data)))
     there = [name for name in registry.precision_names() if name in words]
     if from_ is to is None and any(map(registry.is_narrow, there)):
