@@ -28,7 +28,7 @@ def test_active_experts_are_those_of_a_models_step(experts: int, top_k: int, tok
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({"experts": 4, "top_k": 5}, "top_k = 5.*1 to experts = 4"),
         ({"experts": 4, "top_k": 2, "active": 1}, "active = 1.*top_k = 2.*to 2"),
@@ -37,8 +37,8 @@ def test_active_experts_are_those_of_a_models_step(experts: int, top_k: int, tok
         ({"experts": 4, "top_k": 2, "tokens": 2**30}, "2147483648.*up to 2"),
     ],
 )
-def test_routing_that_there_is_not_is_refused(params: dict[str, int], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_routing_that_there_is_not_is_refused(params: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         _core.complete("moe_gemm", "fp16", params)
 
 

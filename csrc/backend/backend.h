@@ -154,8 +154,8 @@ typedef struct bw_variant {
      * buffer sets, filled and ready (a search may time them, unless they are for `once`). */
     bw_status (*prepare)(const bw_launch *sets, int64_t set_count, void **state);
     void (*release)(void *state);
-    /* Optional: enqueues what makes of a set's inputs, in its scratch, the form that launches read: once, before any
-     * launch, and again where inputs change. Never timed. */
+    /* Optional: brings a set's inputs into the form that launches read, in its scratch: once, before any launch, and
+     * again where inputs change. No launch's time has any of it. */
     bw_status (*transform)(const bw_launch *launch);
     bw_status (*launch)(const bw_launch *launch); /* enqueues all kernels; must not wait */
     /* Optional: the kernels of a launch, of a shape that is not refused; allocates no memory and launches nothing. */

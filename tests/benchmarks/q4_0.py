@@ -1,4 +1,4 @@
-"""Q4_0 on a GPU: gemm's rungs, what repacking costs and when it has paid, and every format as FP16.
+"""Q4_0 on a GPU: gemm's variants, what repacking costs and when it has paid, and every format as FP16.
 
 Time, bytes moved over the compulsory ones, share of a plain read, or copy, of as many bytes.
 
@@ -21,7 +21,7 @@ def copy_ns(device: _core.Device, byte_count: int, seconds: float) -> float:
     return float(measure(device, "stream_copy", "fp32", elements, max_seconds=seconds)[0]["median_ns"])
 
 
-def rungs(device: _core.Device, m: int, n: int, k: int, seconds: float) -> None:
+def compare_variants(device: _core.Device, m: int, n: int, k: int, seconds: float) -> None:
     times: dict[str, float] = {}
     rows: list[list[object]] = []
     params = {"M": m, "N": n, "K": k}
@@ -60,7 +60,7 @@ def main() -> None:
         show(machine(device))
         for n, k in SHAPES[: args.shapes]:
             for m in args.rows:
-                rungs(device, m, n, k, args.seconds)
+                compare_variants(device, m, n, k, args.seconds)
         rows: list[list[object]] = []
         for precision in formats()[1:]:
             params = dict(zip("NK", SHAPES[0], strict=True))

@@ -42,7 +42,7 @@ def append(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
     result = {}
     for name in ("k", "v"):
         new = {"": x[name]}
-        if f"{name}_cache_scale" in x:  # the type is not told
+        if f"{name}_cache_scale" in x:  # of whatever type
             held = x[f"{name}_cache"].reshape(-1)
             dtype = next(one for one in LARGEST if np.array_equal(TYPES[one].decode(bits[f"{name}_cache"]), held))
             values, scales = quantize(dtype, bits[name], p["head_dim"])

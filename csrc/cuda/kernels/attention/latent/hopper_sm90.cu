@@ -8,9 +8,8 @@
 //     softmax (5 % of the time with 128 heads). The right half of a tile is then used longer than the left one: each
 //     has barriers of its own, and the right one is waited for last;
 //   - blocks that have an entry's parts add these up in a cluster, before what is left goes to scratch (combine.cu);
-//   - rows of FP8 (`narrow`) come by plain copies, and the producer's warpgroup makes FP16 of them, exactly, one tile
-//   at
-//     a time, so that nobody stays behind. A token's scale multiplies its scores, and then its weights.
+//   - rows of FP8 (`narrow`) come by plain copies. The producer's warpgroup makes FP16 of them, exactly, one tile at a
+//     time, so that nobody stays behind. A token's scale multiplies its scores, and then its weights.
 // (No faster: two blocks of different heads that bring one tile for both; tiles that are asked for in L2 beforehand.)
 #include "cuda/kernels/attention/latent/narrow.cuh"
 #include "cuda/kernels/attention/scores.cuh"

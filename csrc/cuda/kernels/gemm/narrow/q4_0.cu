@@ -1,4 +1,4 @@
-// What only Q4_0 has: the plain rungs of gemm's ladder, weights in tiles (ops/families/gemm.h) and their repacking.
+// What only Q4_0 has: gemm's plain variants, weights in tiles (ops/families/gemm.h) and their repacking.
 //   strided    a thread an element of D: its neighbors read rows of B that lie apart, and each weight's scale anew
 //   per_block  the same with a scale read once for its 32 weights
 //   repacked   up to 8 rows of A; tiles of 16 rows of B by 128 weights go from memory to registers and on to tensor
