@@ -273,9 +273,9 @@ def test_steps_to_fewer_bits() -> None:
     found = improvement_table(frame.from_rows(rows))
     assert found.columns.tolist() == ["Operation", "Before (GB/s)", "After (GB/s)", *HEADER[3:]]
     assert found.values.tolist() == [
-        ["a fp32 to fp16", "100", "80.0", "0.80x", "2.00x", "1.60x"],
-        ["a fp16 to int8_w8a16", "80.0", "72.0", "0.90x", "2.00x", "1.80x"],
-        ["a int8_w8a16 to q4_0", "72.0", "28.8", "0.40x", "2.00x", "0.80x"],
+        ["a fp32->fp16", "100", "80.0", "0.80x", "2.00x", "1.60x"],
+        ["a fp16->int8_w8a16", "80.0", "72.0", "0.90x", "2.00x", "1.80x"],
+        ["a int8_w8a16->q4_0", "72.0", "28.8", "0.40x", "2.00x", "0.80x"],
     ]
     assert improvement_table(frame.from_rows(rows), to="fp8")["Time speed-up"].tolist() == ["2.40x"]
 

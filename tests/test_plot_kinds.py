@@ -491,7 +491,7 @@ def test_a_speedup_is_bytes_times_bandwidths() -> None:
     assert factors == [["1.60", "2.00", "0.80"], ["2.40", "2.00", "1.20"]]
     data = [*pair("a", 100.0, 80.0), row("a", "int8", gb_s=80.0, bytes_read=2000)]
     axes = render(plot.KINDS["speedup"].picture(data))
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["a fp32 to fp16", "a fp16 to int8"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a fp32->fp16", "a fp16->int8"]
     assert len({bar.get_facecolor() for bar in axes.patches if bar.get_x() == 1.0}) == 2
     with pytest.raises(ValueError, match=r"bf16 .*fp32, fp16"):
         gains.speedup(pair("a", 100.0, 80.0), to="bf16")

@@ -150,7 +150,7 @@ def _pair_rows(rows: Sequence[RowDict], precisions: Sequence[str]) -> list[Preci
         timed = {name: row for name, row in group.rows.items() if _has_rate(row)}
         if not precisions:
             for wide, narrow in pairwise(_narrowing(timed)):
-                pairs.append(PrecisionPair(f"{label} {wide['precision']} to {narrow['precision']}", wide, narrow))
+                pairs.append(PrecisionPair(f"{label} {wide['precision']}->{narrow['precision']}", wide, narrow))
         elif all(name in timed for name in precisions):
             pairs.append(PrecisionPair(label, *(timed[name] for name in precisions)))
     return pairs
