@@ -165,9 +165,9 @@ static bw_rows shape_rows(const bw_dims *dims, const bw_precision *precision) {
     return (bw_rows){.count = s.rows * tiles, .elems = TILE, .line = tiles};
 }
 
-/* Whether a variant may store weights in the activations' type, rounded to it. */
-static bool is_rounded(const bw_precision *precision) {
-    return precision->weight != precision->activation;
+/* Whether a variant may store weights in the activations' type, rounded to it, or tensor cores cut products. */
+static bool has_noise(const bw_precision *precision) {
+    return precision->weight != precision->activation || precision->compute == BW_FP8_E4M3;
 }
 
 static bw_status shape_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
@@ -190,7 +190,7 @@ static bw_status shape_reference(const bw_dims *dims, const bw_precision *precis
     out->offset = m * n + column;
     out->count = bw_min64(TILE, n - column);
     /* Its elements have A's factors in common. */
-    if (is_rounded(precision)) out->freedom = 1.0 / (1.0 / (double)out->count + 1.0 / (double)k);
+    if (has_noise(precision)) out->freedom = 1.0 / (1.0 / (double)out->count + 1.0 / (double)k);
     /* A product's mean square is that of its factors: 1/9 of two that are uniform in [-1, 1). */
     out->scale = sqrt((double)k) / sqrt(bw_source_inverse_square(&a_source) * bw_source_inverse_square(&b_source));
     for (int64_t j = 0; j < out->count; j++) {
@@ -208,9 +208,11 @@ static bw_status shape_reference(const bw_dims *dims, const bw_precision *precis
 /* Hopper's tensor cores cut 32 products of E4M3, and the sum so far, 13 bits below the largest's first bit. While they
  * add up 128 of them (FP32 adds up the rest), that bit is worth 6.6 typical products (root mean square; 5.6 where the
  * sum is still small). Each cut loses up to 6.6 * 2^-13, whose mean square is a third of that squared; 33 of them for
- * every 32 products are 6.6 * sqrt(33 / 32 / 3) = 3.9 units of 2^-13 of a typical sum of K, whatever K is. Four times
- * that is allowed, which tensor cores that add up all of K by themselves pass at K = 512. */
-enum { E4M3_UNITS = 16 };
+ * every 32 products are 6.6 * sqrt(33 / 32 / 3) = 3.9 units of 2^-13 of a typical sum of K, whatever K is. A row's
+ * mean square keeps to that; one that tensor cores add up by themselves passes it from K = 1024 on. Single elements
+ * with one large product err by more: of 6 million simulated sums one by 25 units. */
+enum { E4M3_UNITS = 32 };
+static const double E4M3_TYPICAL_UNITS = 3.9;
 
 /* FP32 accumulation errs like a random walk, tensor cores (which truncate) a little in one direction, which grows with
  * K. One product left out would be 0.25 / (sqrt(K) / 3): far above this.
@@ -220,8 +222,10 @@ static bw_tolerance shape_tolerance(const bw_dims *dims, const bw_precision *pre
     const double k = (double)shape_of(dims).k;
     const double sums = bw_dtype_roundoff(BW_FP32) * (8.0 * sqrt(k) + k / 4.0);
     if (rounds_once) return (bw_tolerance){sums, 0.0}; /* each such variant accumulates in FP32 */
-    if (precision->compute == BW_FP8_E4M3) return (bw_tolerance){sums + ldexp(E4M3_UNITS, -13), 0.0};
-    if (!is_rounded(precision)) return (bw_tolerance){sums, 0.0};
+    if (precision->compute == BW_FP8_E4M3) {
+        return (bw_tolerance){sums + ldexp(E4M3_UNITS, -13), hypot(sums, ldexp(E4M3_TYPICAL_UNITS, -13))};
+    }
+    if (!has_noise(precision)) return (bw_tolerance){sums, 0.0};
     const double rounding = bw_dtype_roundoff(precision->activation) / sqrt(3.0);
     return (bw_tolerance){sums + 5.0 * rounding, sqrt(rounding * rounding + sums * sums)};
 }
