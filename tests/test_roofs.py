@@ -465,6 +465,8 @@ def test_measured_roofs(device: _core.Device) -> None:
     assert found.attainable_gb_s(10**8, 10**8) > 0
     assert {rate.precision for rate in found.rates} >= {"fp32", "fp16", "bf16"}
     assert all(rate.tflops >= rate.median_tflops > 0 for rate in found.rates)
+    if device.backend == "cpu":  # products of 8 bits, whose peak is unknown, are no longer than those of FP32
+        assert len({rate.size for rate in found.rates}) == 1
     assert Roofs.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 

@@ -109,6 +109,7 @@ def to_rows(data: Any) -> list[RowDict]:
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")
     frame = frame.drop(columns=schema.SAMPLES, errors="ignore")
+    frame.attrs = {}  # pandas would copy them for each column
     names = [schema.clean_text(str(name)) for name in frame.columns]
     twice = sorted(name for name, count in Counter(names).items() if count > 1 or not name)
     if twice:
@@ -132,9 +133,7 @@ def _to_values(column: pd.Series[Any], name: str) -> list[Any]:
         return [schema.parse_cell(name, value, kind) for value in values]
     if kind == "number":
         least, most, zero = schema.range_of(name)
-        numbers = column + 0.0  # -0.0 + 0.0 is 0.0
-        known = numbers.between(least, most) | (numbers == zero)
-        return [value if is_known else None for value, is_known in zip(numbers, known, strict=True)]
+        return [value + 0.0 if least <= value <= most or value == zero else None for value in values]  # no -0.0
     if kind == "text":
         cleaned = {value: schema.clean_value(value) for value in dict.fromkeys(values)}
         return [cleaned[value] for value in values]

@@ -267,9 +267,13 @@ def parse_cell(name: str, value: Any, kind: ValueKind) -> Any:
 
 def normalize_row(row: RowDict) -> RowDict:
     """Return a row with every column in order, each of its kind, then the columns of your own."""
-    result = {column.name: parse_cell(column.name, row.get(column.name), column.kind) for column in all_columns()}
-    own = {clean_text(name): clean_value(value) for name, value in row.items() if name not in result}
-    return result | own
+    result, kinds = empty_row(), column_kinds()
+    for name, value in row.items():
+        if name not in kinds:
+            result[clean_text(name)] = clean_value(value)
+        elif value is not None:  # most columns of most rows have no value
+            result[name] = parse_cell(name, value, kinds[name])
+    return result
 
 
 def extra_names(rows: Iterable[RowDict]) -> list[str]:

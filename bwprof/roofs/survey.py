@@ -305,13 +305,14 @@ def _measure_case(
 def measure_rates(device: _core.Device, poll: Poll = None) -> tuple[Rate, ...]:
     """Measure the rate of a large square matrix product for each precision of the device, on its default variant."""
     peaks = device.facts()["peak_tflops"]
+    slowest = min((peak for peak in peaks.values() if peak > 0), default=math.nan)
     compute = {precision["name"]: precision["compute"] for precision in _core.precisions()}
     rates = []
     for operation in _core.operations():
         for precision in operation["precisions"] if operation["is_product"] else ():
             if compute[precision] != precision:  # its products are another precision's
                 continue
-            size = product_size(peaks.get(precision, math.nan))
+            size = product_size(peaks[precision] if peaks[precision] > 0 else slowest)
             params = {param["name"]: size for param in operation["params"] if param["unit"]}
             # Hot: the cache does not matter to a product of this size, and one set of buffers is made sooner.
             measured = _measure_case(device, (operation["name"], precision, params), "hot", _RATE_SECONDS, poll)

@@ -91,6 +91,7 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
     data = to_pandas(data)
     frames = [data] if isinstance(data, pd.DataFrame) else list_items(data, "data", "a frame, or several, is needed")
     rows = frame.from_rows(row for part in frames for row in frame.to_rows(part))
+    rows = rows[list(dict.fromkeys((*_DEVICE, *_KEY, *_TIMES, "status", "flags", "throttle")))]
     for name, columns in (("unit", _DEVICE), ("key", _KEY)):
         rows[name] = rows.groupby(list(columns), dropna=False, sort=False).ngroup()
     kinds = rows.groupby("device", dropna=False, sort=False)
