@@ -169,10 +169,13 @@ OPERATIONS = {
                 *((61, 2, 1, 0, 40, 257), (35, 9, 3, 7, 77, 344)),
                 # Tiles of many tokens.
                 *((300, 3, 1, 3, 136, 72), (131, 2, 2, 2, 264, 200)),
-                # Pieces of 256: 1 to 29 tokens an expert; many rows of B, long ones.
-                *((1, 128, 8, 0, 96, 768), (11, 13, 5, 11, 131, 256), (1, 16, 2, 0, 2503, 256)),
-                *((7, 2, 1, 2, 71, 8192), (2, 5, 2, 4, 67, 512), (29, 3, 2, 2, 95, 1280)),
+                # Pieces of 256: 1 to 29 tokens an expert; long rows of B.
+                *((11, 13, 5, 11, 131, 256), (7, 2, 1, 2, 71, 8192), (2, 5, 2, 4, 67, 512), (29, 3, 2, 2, 95, 1280)),
             ]
+        ],
+        gpu_shapes=[
+            {"tokens": 1, "experts": 128, "top_k": 8, "active": 0, "N": 96, "K": 768},
+            {"tokens": 1, "experts": 16, "top_k": 2, "active": 0, "N": 2503, "K": 256},
         ],
         small={"tokens": 5, "experts": 4, "top_k": 2, "active": 3, "N": 24, "K": 40},
         reference=moe_gemm,
