@@ -126,9 +126,10 @@ def check_precision_pair(from_: str, to: str) -> tuple[str, str]:
 
 def choose_precisions(data: pd.DataFrame, from_: str | None = None, to: str | None = None) -> tuple[str, ...]:
     """Return the precisions named, else FP32 and FP16, else the widest two; () for steps to fewer bits."""
-    for value, name in ((from_, "from_"), (to, "to")):
-        if value is not None:
-            parse_name(value, name)
+    from_, to = (
+        None if value is None else registry.precision_name(parse_name(value, name))
+        for value, name in ((from_, "from_"), (to, "to"))
+    )
     words = set(map(registry.precision_name, list_precisions(data)))
     there = [name for name in registry.precision_names() if name in words]
     if from_ is to is None and any(map(registry.is_narrow, there)):

@@ -267,13 +267,10 @@ def parse_cell(name: str, value: Any, kind: ValueKind) -> Any:
 
 def normalize_row(row: RowDict) -> RowDict:
     """Return a row with every column in order, each of its kind, then the columns of your own."""
-    result, kinds = empty_row(), column_kinds()
-    for name, value in row.items():
-        if name not in kinds:
-            result[clean_text(name)] = clean_value(value)
-        elif value is not None:  # most columns of most rows have no value
-            result[name] = parse_cell(name, value, kinds[name])
-    return result
+    kinds = column_kinds()
+    given = {name: value for name, value in row.items() if value is not None and name in kinds}
+    known = {name: parse_cell(name, value, kinds[name]) for name, value in given.items()}
+    return empty_row() | known | {clean_text(name): clean_value(row[name]) for name in row if name not in kinds}
 
 
 def extra_names(rows: Iterable[RowDict]) -> list[str]:
