@@ -335,7 +335,7 @@ def summarize_speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e
     if not len(known):
         reasons = table["reason"].dropna()
         return f"{change}: not known" + (f" ({reasons.iloc[0]})" if len(reasons) else "")
-    source = "measured" if (known["status"] == MEASURED).all() else "predicted"
+    source = {1.0: "measured", 0.0: "predicted"}.get((known["status"] == MEASURED).mean(), "partly predicted")
     if known["efficiency_source"].str.contains(ASSUMED).any():
         source += ", if its kernels are as efficient"
     times = _step_times(data, places, table)

@@ -268,8 +268,8 @@ def parse_cell(name: str, value: Any, kind: ValueKind) -> Any:
 def normalize_row(row: RowDict) -> RowDict:
     """Return a row with every column in order, each of its kind, then the columns of your own."""
     kinds = column_kinds()
-    given = {name: value for name, value in row.items() if value is not None and name in kinds}
-    known = {name: parse_cell(name, value, kinds[name]) for name, value in given.items()}
+    filled = {name: value for name, value in row.items() if value is not None and name in kinds}
+    known = {name: parse_cell(name, value, kinds[name]) for name, value in filled.items()}
     return empty_row() | known | {clean_text(name): clean_value(row[name]) for name in row if name not in kinds}
 
 

@@ -94,8 +94,7 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
     rows = rows[list(dict.fromkeys((*_DEVICE, *_KEY, *_TIMES, "status", "flags", "throttle")))]
     for name, columns in (("unit", _DEVICE), ("key", _KEY)):
         rows[name] = rows.groupby(list(columns), dropna=False, sort=False).ngroup()
-    kinds = rows.groupby("device", dropna=False, sort=False)
-    lines = [line for _, kind in kinds for line in _judge_kind(kind, least)]
+    lines = [line for _, kind in rows.groupby("device", dropna=False, sort=False) for line in _judge_kind(kind, least)]
     order = ("slow", "failed", "undecided", "fast", "same")
     lines.sort(key=lambda line: (order.index(line["verdict"]), -round(line["slow_pct"] or 0.0, 6)))
     types = {name: "float64" if name in _NUMBERS else "Int64" if name in _COUNTS else "string" for name in COLUMNS}
