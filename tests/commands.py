@@ -78,9 +78,10 @@ def environment(folder: Path, plant: str = "", *, briefly: bool = True, draws: b
     """The environment of a command with code planted into it and its child, by way of a folder in `folder`."""
     planted = folder / "planted"
     planted.mkdir(exist_ok=True)
-    (planted / "sitecustomize.py").write_text(
-        textwrap.dedent(f"{WHEN_LOADED}{BRIEFLY if briefly else ''}{'' if draws else NO_PICTURE}{plant}")
-    )
+    code = textwrap.dedent(f"{WHEN_LOADED}{BRIEFLY if briefly else ''}{'' if draws else NO_PICTURE}{plant}")
+    # Python goes on after an exception in this module: what a test plants would be missing.
+    end = "except Exception as error:\n    raise SystemExit(f'planted: {error!r}')\n"
+    (planted / "sitecustomize.py").write_text(f"try:\n{textwrap.indent(code, '    ')}\n{end}")
     source = str(Path(bwprof.__file__).parent.parent)
     given = [path for path in (os.environ.get("PYTHONPATH"),) if path]  # where packages may be, too
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), source, *given]), "COLUMNS": "120"}

@@ -28,7 +28,6 @@ from bwprof.results import atomic
 from bwprof.results.reader import read_rows
 
 NAME = "main"
-KILLED = 9
 _STEPS = ("open", "mkdir", "write", "ftruncate", "fsync", "chmod", "replace", "unlink", "close")
 
 

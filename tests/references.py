@@ -17,7 +17,7 @@ from bwprof import _core
 SPACING = {name: kind.spacing for name, kind in TYPES.items() if kind.spacing}
 
 REGISTRY = {op["name"]: op for op in _core.operations()}
-MOST_SHAPES = max(len(shapes) for op in OPERATIONS.values() for shapes in (op.shapes, *op.grid.values()))
+MOST_SHAPES = max(len(shapes) for op in OPERATIONS.values() for shapes in (op.shapes_on("cuda"), *op.grid.values()))
 
 
 def excess(found: np.ndarray, expected: np.ndarray, limit: float, spacing: float) -> np.ndarray:

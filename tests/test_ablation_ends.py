@@ -275,7 +275,7 @@ def test_a_full_standard_output_costs_no_picture_and_no_row(
     assert (tmp_path / "x.svg").read_text().startswith("<?xml")
 
 
-def test_a_signal_ends_the_wait_for_a_pipe(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_ends_the_wait_for_a_pipe(here: Here, tmp_path: Path) -> None:
     """The rows are on standard error; the other file was written before."""
     os.mkfifo(tmp_path / "x.csv")
     there = tmp_path / "x.json"

@@ -278,6 +278,7 @@ def test_steps_to_fewer_bits() -> None:
         ["a int8_w8a16->q4_0", "72.0", "28.8", "0.40x", "2.00x", "0.80x"],
     ]
     assert improvement_table(frame.from_rows(rows), to="fp8")["Time speed-up"].tolist() == ["2.40x"]
+    assert improvement_table(frame.from_rows(rows), to="FP32").columns.tolist()[2] == "FP32 (GB/s)"
 
 
 def test_equal_bandwidth_at_the_roof_is_explained() -> None:

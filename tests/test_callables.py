@@ -402,9 +402,9 @@ def test_every_way_to_measure_a_function_waits_for_its_result(monkeypatch: pytes
     assert Later.unfinished == 1, "the first, which is looked at alone"
     bwprof.measure(lambda _set: [Later()], sets=2, footprint_bytes=1, **QUICK)
     assert Later.unfinished == 2
-    assert bwprof.sweep(later, **QUICK)["status"].tolist() == ["ok"]
+    assert bwprof.sweep(later, roofs=False, **QUICK)["status"].tolist() == ["ok"]
     assert Later.unfinished == 3
-    bwprof.sweep(lambda: later, **QUICK)
+    bwprof.sweep(lambda: later, roofs=False, **QUICK)
     assert Later.unfinished == 4
     openings: list[object] = []
     bwprof.ab(later, lambda: openings.append(later) or later, device="cpu", max_seconds=0.1)
@@ -465,8 +465,8 @@ def test_every_way_to_measure_a_function_refuses_a_future() -> None:
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(TypeError, match="fn returned a Future"):
             bwprof.measure(lambda: pool.submit(int), **QUICK)
-        assert bwprof.sweep(lambda: pool.submit(int), **QUICK)["status"].tolist() == ["failed"]
-        assert bwprof.sweep(lambda: lambda: [pool.submit(int)], **QUICK)["status"].tolist() == ["failed"]
+        assert bwprof.sweep(lambda: pool.submit(int), roofs=False, **QUICK)["status"].tolist() == ["failed"]
+        assert bwprof.sweep(lambda: lambda: [pool.submit(int)], roofs=False, **QUICK)["status"].tolist() == ["failed"]
         with pytest.raises(bwprof.errors.PairedError, match="returned a Future"):
             bwprof.ab(lambda: pool.submit(int), lambda: None, device="cpu", max_seconds=0.1)
         with pytest.raises(bwprof.errors.PairedError, match="returned a Future"):

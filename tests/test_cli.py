@@ -74,7 +74,7 @@ def test_full_benchmark_suite(here: Here, tmp_path: Path, monkeypatch: pytest.Mo
     assert "measuring cpu:0" in err
 
 
-def test_json_holds_samples_and_metadata(here: Here, tmp_path: Path) -> None:
+def test_json_holds_samples_and_metadata(here: Here) -> None:
     code, out, err = here("gemm", *TINY, "--precision", "fp32", "--json", "-")
     assert code == 0, err
     document = json.loads(out)
@@ -89,7 +89,7 @@ def test_json_holds_samples_and_metadata(here: Here, tmp_path: Path) -> None:
     assert "NVIDIA_TF32_OVERRIDE" in run["environment"]
 
 
-def test_csv_to_standard_output_is_nothing_but_csv(here: Here, tmp_path: Path) -> None:
+def test_csv_to_standard_output_is_nothing_but_csv(here: Here) -> None:
     code, out, err = here("gemm", *TINY, "-p", "M=1,2", "--csv", "-")
     assert code == 0, err
     rows = csv_rows(out)
@@ -111,7 +111,7 @@ def test_output_to_one_file(here: Here, tmp_path: Path) -> None:
     assert not (tmp_path / "bwprof-results").exists()
 
 
-def test_a_case_that_does_not_fit_is_a_skipped_row(here: Here, tmp_path: Path) -> None:
+def test_a_case_that_does_not_fit_is_a_skipped_row(here: Here) -> None:
     size = ["-p", "M=1", "-p", "N=4Mi", "-p", "K=4Mi"]
     code, out, err = here("gemm", "--backend", "cpu", *size, "--precision", "fp32", "--csv", "-")
     assert code == 0, err
@@ -123,7 +123,7 @@ def test_a_case_that_does_not_fit_is_a_skipped_row(here: Here, tmp_path: Path) -
     assert row["bytes_read"] == str(2**44 * 4 + 2**22 * 4)
 
 
-def test_a_precision_that_the_backend_lacks_is_a_skipped_row(here: Here, tmp_path: Path) -> None:
+def test_a_precision_that_the_backend_lacks_is_a_skipped_row(here: Here) -> None:
     code, out, err = here("gemm", *TINY, "--precision", "fp32,tf32", "--csv", "-")
     assert code == 0, err
     assert [(row["precision"], row["status"]) for row in csv_rows(out)] == [("fp32", "ok"), ("tf32", "skipped")]

@@ -275,7 +275,7 @@ def test_every_format(bw: Here, sides: tuple[str, str, str], tmp_path: Path) -> 
     assert "1 slower, 1 faster" in err
 
 
-def test_names_are_escaped_in_markdown(bw: Here, tmp_path: Path) -> None:
+def test_names_are_escaped_in_markdown(bw: Here) -> None:
     odd = "a|b<script>\x1b[31m"
     base, new = saved("x", [timed(odd, 1.0)]), saved("y", [timed(odd, 2.0)])
     out = bw("compare", base, new, "--md", "-")[1]

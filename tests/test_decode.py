@@ -53,6 +53,9 @@ LONG_DECODES = [
         ([9000, 1, 5003], 9000, 8, 2, 128),
         ([9000, 1, 5003], 9000, 40, 2, 128),
     ),
+]
+# On a GPU also:
+SHARED_DECODES = [
     # Blocks of twelve warps, and entries of fewer blocks than share out the longest one's sums.
     *(([4000, 1, 40, 1700, 3999, 900], 4000, 8, 4, 80), (3, 3001, 64, 1, 64)),
     # Two warps, with 16 heads each, may share keys, and four.
@@ -74,6 +77,14 @@ def params_of(shape: tuple[Any, ...]) -> dict[str, Any]:
 @pytest.mark.parametrize("shape", LONG_DECODES, ids=lambda shape: "x".join(map(str, shape[1:])))
 def test_decode_over_more_keys_than_blocks_combine_at_once(kernel_device, precision, shape):
     check(kernel_device, "attention_decode", None, precision, params_of(shape))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("shape", SHARED_DECODES, ids=lambda shape: "x".join(map(str, shape[1:])))
+def test_decode_whose_warps_and_blocks_share_keys(precision, shape):
+    with _core.Device("cuda") as device:
+        check(device, "attention_decode", None, precision, params_of(shape))
 
 
 PLANNED_DECODES = [

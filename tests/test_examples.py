@@ -71,9 +71,7 @@ def test_functions_of_results_take_an_example(name: str) -> None:
         "baseline save one h200 --dir kept",
     ],
 )
-def test_commands_take_the_name_of_an_example(
-    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_take_the_name_of_an_example(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(words.split()) == 0
 

@@ -33,20 +33,28 @@ BRIEF = {
 SMALL = {'roofs="auto"': "roofs=False", "(4096, 4096)": "(64, 64)", "empty(4096": "empty(64"}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A reader's folder with the files that the recipes name."""
-    shutil.copy(Path(__file__).parent / "data" / "profilers" / "ncu_raw.csv", tmp_path / "raw.csv")
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the recipes name."""
+    folder = tmp_path_factory.mktemp("files")
+    shutil.copy(Path(__file__).parent / "data" / "profilers" / "ncu_raw.csv", folder / "raw.csv")
     run = bwprof.load("h200")
     run.attrs.clear()
     later = slow_down(run, "kv_gather").assign(run_id="later", process="later")
-    bwprof.save(later, tmp_path / "later.json")
+    bwprof.save(later, folder / "later.json")
     for gpu in range(4):
         rows = slow_down(run, "kv_") if gpu == 2 else run
-        bwprof.save(rows.assign(run_id=f"gpu{gpu}", device_uuid=f"GPU-{gpu}"), tmp_path / f"gpu{gpu}.json")
+        bwprof.save(rows.assign(run_id=f"gpu{gpu}", device_uuid=f"GPU-{gpu}"), folder / f"gpu{gpu}.json")
     for name, rows in (("first", run), ("second", later.assign(driver="590.10"))):
-        (tmp_path / "runs" / name).mkdir(parents=True)
-        bwprof.save(rows, tmp_path / "runs" / name / "results.json")
+        (folder / "runs" / name).mkdir(parents=True)
+        bwprof.save(rows, folder / "runs" / name / "results.json")
+    return folder
+
+
+@pytest.fixture
+def folder(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A reader's folder with those files."""
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     make_brief(monkeypatch)

@@ -113,7 +113,7 @@ def test_the_runs_of_a_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "slower +8.0 %" in out
 
 
-def test_a_narrow_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal(tmp_path: Path) -> None:
     """Words of the last column are folded, not the figures."""
     from rich.console import Console
 

@@ -551,7 +551,7 @@ def test_inputs_that_plot_and_report_refuse(
 
 
 @pytest.mark.parametrize("name", ["plot", "report"])
-def test_a_module_that_is_a_command_runs_without_a_warning(tmp_path: Path, name: str) -> None:
+def test_a_module_that_is_a_command_runs_without_a_warning(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", f"bwprof.{name}", "--help"], capture_output=True, text=True, check=True
     )

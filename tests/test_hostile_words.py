@@ -75,10 +75,10 @@ def test_other_writers_have_no_formula(formula: str) -> None:
     assert_no_formula(table.csv_text())
 
 
-@pytest.mark.parametrize("word", OBEYED)
-def test_names_are_whole_in_a_pipe(tmp_path: Path, word: str) -> None:
+def test_names_are_whole_in_a_pipe(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    bwprof.save(frame.from_rows(pair(f"a{word}b", 990.0, 980.0, variant=word, device=word)), path)
+    rows = [one for word in OBEYED for one in pair(f"a{word}b", 990.0, 980.0, variant=word, device="".join(OBEYED))]
+    bwprof.save(frame.from_rows(rows), path)
     commands = (
         ["plot", "comparison", str(path), "-o", str(tmp_path / "x.svg")],
         ["compare", str(path), str(path)],
@@ -95,7 +95,7 @@ def test_names_are_whole_in_a_pipe(tmp_path: Path, word: str) -> None:
         env=os.environ | {"MPLBACKEND": "agg"},
     )
     assert done.returncode == 0, done.stderr
-    assert word.encode("unicode_escape").decode() in done.stdout
+    assert [word for word in OBEYED if word.encode("unicode_escape").decode() not in done.stdout] == []
     assert not set("\x1b\x9b\x07\u202e") & set(done.stdout + done.stderr)
 
 

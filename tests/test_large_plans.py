@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,7 +75,7 @@ def test_the_first_lines_of_a_long_plan_do_not_wait_for_the_last(monkeypatch: py
     assert lines[-1].startswith("1200 cases on cpu:0")
 
 
-def test_a_picture_has_as_many_cases_as_fit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_picture_has_as_many_cases_as_fit(caplog: pytest.LogCaptureFixture) -> None:
     """Of axes of 8 inches 0.51 are the legend's; a case has 0.12: 62 of them."""
     rows = [made for number in range(70) for made in pair(f"case {number}", 100.0, 80.0)]
     axes = bars.comparison(frame.from_rows(rows), ax=plot_axes())

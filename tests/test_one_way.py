@@ -532,15 +532,21 @@ SPELLED |= {"float8": "fp8_e4m3", "fp8e4m3": "fp8_e4m3", "F16": "fp16", "bf-16":
 
 
 @pytest.mark.parametrize(("word", "name"), SPELLED.items())
-def test_each_spelling_of_a_precision_gives_one_name(
-    word: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_each_spelling_of_a_precision_gives_one_name(word: str, name: str) -> None:
+    assert bwprof.cost("gemm", precision=word) == bwprof.cost("gemm", precision=name)
+    assert registry.check_precision(word) == name
+
+
+@pytest.mark.parametrize("word", ["float8", "torch.float32"])
+def test_everything_reads_the_spellings_of_precisions(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    name = SPELLED[word]
     suite = tmp_path / "mine.toml"
     suite.write_text(f'precisions = ["{word}"]\n[[case]]\nname = "x"\noperation = "gemm"\n')
     rates = bwprof.predict("gemm", device=f"bandwidth=100,{word}=5", precision=word)
     assert rates["precision"].tolist() == [name]
     assert rates["peak_tflops"].tolist() == [5]
-    assert bwprof.cost("gemm", precision=word) == bwprof.cost("gemm", precision=name)
     assert bwprof.model_step("qwen2.5-0.5b", weights=word, device="H200").steps["weights"].tolist() == [name]
     assert bwprof.measure(lambda: None, precision=word, max_seconds=0.01, **QUICK)["precision"] == name
     assert bwprof.plot.styles.style(word) == bwprof.plot.styles.style(name)

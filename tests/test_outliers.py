@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,18 @@ def test_the_command_names_devices_and_operations(
 SIZES = {"gemm": 20, "attention": 15, "decode": 15, "kv": 8, "stream": 5}
 
 
+@cache
+def template(count: int) -> pd.DataFrame:
+    """Return equal devices, by operation, then device, then case."""
+    return frame.from_rows(
+        row(f"{operation}{number}", "fp32", operation=operation, hostname=f"h{device:02}", device_uuid=str(device),
+            time_ms_lo=0.9995, time_ms_hi=1.0005, time_ms=1.0)
+        for operation, size in SIZES.items()
+        for device in range(count)
+        for number in range(size)
+    )  # fmt: skip
+
+
 def fleet(
     seed: int, spread: float, cases: float, count: int = 16, slow: float = 0.0, alone: float = 0.0
 ) -> pd.DataFrame:
@@ -176,14 +189,9 @@ def fleet(
         times = factors * np.exp(rng.normal(0.0, cases, (size, count)))
         if operation == "kv":
             times[3, 0] *= 1 + alone
-        names = [f"{operation}{number}" for number in range(size)]
-        one = [
-            row(name, "fp32", operation=operation, time_ms_lo=0.9995, time_ms_hi=1.0005, time_ms=1.0) for name in names
-        ]
-        for device, column in enumerate(times.T):
-            part = frame.from_rows(one).assign(hostname=f"h{device:02}", device_uuid=str(device))
-            parts.append(part.assign(**{name: part[name] * column for name in ("time_ms", "time_ms_lo", "time_ms_hi")}))
-    return pd.concat(parts)
+        parts.append(times.T.ravel())
+    data, factor = template(count), np.concatenate(parts)
+    return data.assign(**{name: data[name] * factor for name in ("time_ms", "time_ms_lo", "time_ms_hi")})
 
 
 @pytest.mark.parametrize(("spread", "cases"), [(0.005, 0.02), (0.02, 0.005), (0.05, 0.001)])

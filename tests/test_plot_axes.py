@@ -134,8 +134,10 @@ def test_a_roofline_labels_predicted_roofs() -> None:
 # ---- backends ----
 
 
-@pytest.mark.parametrize("backend", ["nonsense", "module://no_such_module", "TkAgg"])
-@pytest.mark.parametrize("first", ["bwprof.plot", "bwprof.report"])
+@pytest.mark.parametrize(
+    ("first", "backend"),
+    [("bwprof.plot", "nonsense"), ("bwprof.plot", "TkAgg"), ("bwprof.report", "module://no_such_module")],
+)
 def test_files_are_written_whatever_the_backend(backend: str, first: str, tmp_path: Path) -> None:
     bwprof.save(bwprof.load_example("h200").head(4), tmp_path / "rows.json")
     arguments = {

@@ -394,7 +394,7 @@ def test_an_interrupted_run_writes_finished_rows_and_resume_adds_the_rest(
     assert json.loads((bundle / "metadata.json").read_text())["status"] == "complete"
 
 
-def test_a_full_disk_at_the_end_loses_no_row(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_at_the_end_loses_no_row(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = here("gemm", *TINY, "--classic-csv", "/dev/full")
     assert code == 3
     assert "/dev/full: " in err

@@ -165,9 +165,7 @@ def test_a_row_below_the_threshold_is_measured_again_in_a_fresh_process(inside: 
     result.stdout.fnmatch_lines(["*measured again in this process, where the function is*", "FAILED *::test_function*"])
 
 
-def test_without_a_fresh_process_the_row_is_measured_again_here(
-    inside: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_fresh_process_the_row_is_measured_again_here(inside: pytest.Pytester) -> None:
     inside.makepyfile('def test_it(bandwidth): bandwidth.check(bandwidth("gemm"), at_least="900 GB/s")')
     inside.makeconftest(PRETEND.format(times="[1.0]").replace("measured(row[", "'it is gone' or (row["))
     result = inside.runpytest_inprocess("-p", PLUGIN, "-p", "no:cacheprovider")

@@ -119,7 +119,7 @@ def test_a_baseline_comes_back_from_its_file(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path], "no lock, no temporary file is left"
 
 
-def test_the_file_is_the_same_whatever_the_order(tmp_path: Path) -> None:
+def test_the_file_is_the_same_whatever_the_order() -> None:
     rows = [*pair("b_case", 100, 90), *pair("a_case", 80, 70)]
     texts = {
         baselines.format_baseline(baselines.make_baseline("b", [(list(order), [None] * 4, {"run_id": "r"})]))

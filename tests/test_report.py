@@ -318,7 +318,7 @@ def test_flags_list_their_rows() -> None:
     ]
 
 
-def test_large_runs_stay_small_pages(tmp_path: Path, no_pictures: None) -> None:
+def test_large_runs_stay_small_pages(no_pictures: None) -> None:
     base = bwprof.load_example(EXAMPLE)
     parts = [base.assign(case=base["case"] + f"_{number}") for number in range(32)]
     begun = time.process_time()

@@ -452,7 +452,6 @@ def test_the_share_of_other_processes(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_product_sizes() -> None:
     """2 n^3 FLOP in 8 ms: 1600 GFLOP/s x 8 ms = 1.28e10 allow n = 1856, 1 TFLOP/s allows 1587, 67 allow 6447."""
     assert [survey.product_size(rate) for rate in (1.6, 1.0, 67.0)] == [1024, 1024, 4096]
-    assert survey.product_size(math.nan) == 4096
 
 
 def test_measured_roofs(device: _core.Device) -> None:
@@ -465,6 +464,8 @@ def test_measured_roofs(device: _core.Device) -> None:
     assert found.attainable_gb_s(10**8, 10**8) > 0
     assert {rate.precision for rate in found.rates} >= {"fp32", "fp16", "bf16"}
     assert all(rate.tflops >= rate.median_tflops > 0 for rate in found.rates)
+    if device.backend == "cpu":  # products of 8 bits, whose peak is unknown, are no longer than those of FP32
+        assert len({rate.size for rate in found.rates}) == 1
     assert Roofs.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 

@@ -202,9 +202,7 @@ def test_a_killed_run_keeps_the_device_of_its_rows(monkeypatch: pytest.MonkeyPat
     assert known == {f"CPU-{last}": {f"CPU-{number}" for number in range(last + 1)} for last in range(3)}
 
 
-def test_a_device_that_does_not_open_fails_only_its_rows(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_device_that_does_not_open_fails_only_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, ("CPU-1", "open"), _core.UnavailableError("it fell off the bus"))
     assert main_sweep([*TINY, "--device", "all"]) == 3
     folder = run_folder(Path())

@@ -379,7 +379,7 @@ def test_an_error_of_a_progress_function_loses_no_row(tmp_path: Path, kind: str,
     assert bwprof.load(path).attrs["run"]["status"] == made.attrs["run"]["status"]
 
 
-def test_two_errors_are_both_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_errors_are_both_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores.Store, "finish", full)
 
     def report(*_: object) -> None:

@@ -126,9 +126,10 @@ def check_precision_pair(from_: str, to: str) -> tuple[str, str]:
 
 def choose_precisions(data: pd.DataFrame, from_: str | None = None, to: str | None = None) -> tuple[str, ...]:
     """Return the precisions named, else FP32 and FP16, else the widest two; () for steps to fewer bits."""
-    for value, name in ((from_, "from_"), (to, "to")):
-        if value is not None:
-            parse_name(value, name)
+    from_, to = (
+        None if value is None else registry.precision_name(parse_name(value, name))
+        for value, name in ((from_, "from_"), (to, "to"))
+    )
     words = set(map(registry.precision_name, list_precisions(data)))
     there = [name for name in registry.precision_names() if name in words]
     if from_ is to is None and any(map(registry.is_narrow, there)):
@@ -334,7 +335,7 @@ def summarize_speedup(frame: pd.DataFrame, from_: str = "fp16", to: str = "fp8_e
     if not len(known):
         reasons = table["reason"].dropna()
         return f"{change}: not known" + (f" ({reasons.iloc[0]})" if len(reasons) else "")
-    source = "measured" if (known["status"] == MEASURED).all() else "predicted"
+    source = {1.0: "measured", 0.0: "predicted"}.get((known["status"] == MEASURED).mean(), "partly predicted")
     if known["efficiency_source"].str.contains(ASSUMED).any():
         source += ", if its kernels are as efficient"
     times = _step_times(data, places, table)

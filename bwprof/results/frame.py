@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,9 @@ from bwprof.results.row import Row, RunMetadata, Samples
 from bwprof.results.schema import RowDict
 from bwprof.text.formatting import require_frame, to_pandas
 from bwprof.text.parsing import list_items, repr_short
+
+# Instances: pandas would look names up for each column.
+_TYPES: dict[schema.ValueKind, Any] = {kind: pd.api.types.pandas_dtype(name) for kind, name in schema.DTYPES.items()}
 
 
 def from_rows(
@@ -51,7 +54,7 @@ def from_columns(data: Mapping[str, Any], count: int, run: Mapping[str, Any] | N
     columns: dict[str, Any] = {}
     constants: dict[tuple[schema.ValueKind, Any], Any] = {}
     for column in schema.all_columns():
-        value, dtype = data.get(column.name), cast("Any", schema.DTYPES[column.kind])
+        value, dtype = data.get(column.name), _TYPES[column.kind]
         if isinstance(value, np.ndarray):
             columns[column.name] = pd.array(value, dtype=dtype)
             continue
@@ -68,7 +71,7 @@ def _column(values: list[Any], kind: schema.ValueKind) -> Any:
     if kind == "number":
         return np.array([math.nan if value is None else value for value in values], dtype=float)
     if kind == "text":
-        return pd.array(values, dtype=pd.StringDtype())  # an instance: pandas would look the name up for each column
+        return pd.array(values, dtype=_TYPES["text"])
     known = np.array([value or 0 for value in values], dtype=np.int64 if kind == "integer" else bool)
     missing = np.array([value is None for value in values], dtype=bool)
     return (pd.arrays.IntegerArray if kind == "integer" else pd.arrays.BooleanArray)(known, missing)
@@ -109,11 +112,12 @@ def to_rows(data: Any) -> list[RowDict]:
     if missing:
         raise ValueError(f"not a bwprof frame: column {', '.join(missing)} is missing")
     frame = frame.drop(columns=schema.SAMPLES, errors="ignore")
+    frame.attrs = {}  # pandas would copy them for each column
     names = [schema.clean_text(str(name)) for name in frame.columns]
     twice = sorted(name for name, count in Counter(names).items() if count > 1 or not name)
     if twice:
         raise ValueError(f"columns must have names of their own: '{twice[0]}' is none, or there twice")
-    columns = {name: _to_values(frame.iloc[:, place], name) for place, name in enumerate(names)}
+    columns = {name: _to_values(column, name) for name, (_, column) in zip(names, frame.items(), strict=True)}
     # As `schema.normalize_row` orders them.
     ordered = {name: columns.get(name, [None] * len(frame)) for name in dict.fromkeys((*schema.column_names(), *names))}
     rows = [_as_read(dict(zip(ordered, values, strict=True))) for values in zip(*ordered.values(), strict=True)]
@@ -132,9 +136,7 @@ def _to_values(column: pd.Series[Any], name: str) -> list[Any]:
         return [schema.parse_cell(name, value, kind) for value in values]
     if kind == "number":
         least, most, zero = schema.range_of(name)
-        numbers = column + 0.0  # -0.0 + 0.0 is 0.0
-        known = numbers.between(least, most) | (numbers == zero)
-        return [value if is_known else None for value, is_known in zip(numbers, known, strict=True)]
+        return [value + 0.0 if least <= value <= most or value == zero else None for value in values]  # no -0.0
     if kind == "text":
         cleaned = {value: schema.clean_value(value) for value in dict.fromkeys(values)}
         return [cleaned[value] for value in values]

@@ -267,9 +267,10 @@ def parse_cell(name: str, value: Any, kind: ValueKind) -> Any:
 
 def normalize_row(row: RowDict) -> RowDict:
     """Return a row with every column in order, each of its kind, then the columns of your own."""
-    result = {column.name: parse_cell(column.name, row.get(column.name), column.kind) for column in all_columns()}
-    own = {clean_text(name): clean_value(value) for name, value in row.items() if name not in result}
-    return result | own
+    kinds = column_kinds()
+    filled = {name: value for name, value in row.items() if value is not None and name in kinds}
+    known = {name: parse_cell(name, value, kinds[name]) for name, value in filled.items()}
+    return empty_row() | known | {clean_text(name): clean_value(row[name]) for name in row if name not in kinds}
 
 
 def extra_names(rows: Iterable[RowDict]) -> list[str]:

@@ -40,7 +40,7 @@ _RATE_SECONDS = 0.03
 _RATES_SHARE = 2.0  # rates are measured if the deadline leaves so many of the streams' budgets
 _REST_SECONDS = 1.0
 _PRODUCT_SECONDS = 8e-3  # of a product at the peak rate
-_PRODUCT_SIZE = 4096  # where no peak is known
+_ASSUMED_TFLOPS = 67.0  # where no peak is known
 
 
 class SurveyTimeoutError(Exception):
@@ -305,13 +305,14 @@ def _measure_case(
 def measure_rates(device: _core.Device, poll: Poll = None) -> tuple[Rate, ...]:
     """Measure the rate of a large square matrix product for each precision of the device, on its default variant."""
     peaks = device.facts()["peak_tflops"]
+    slowest = min((peak for peak in peaks.values() if peak > 0), default=_ASSUMED_TFLOPS)
     compute = {precision["name"]: precision["compute"] for precision in _core.precisions()}
     rates = []
     for operation in _core.operations():
         for precision in operation["precisions"] if operation["is_product"] else ():
             if compute[precision] != precision:  # its products are another precision's
                 continue
-            size = product_size(peaks.get(precision, math.nan))
+            size = product_size(peaks[precision] if peaks[precision] > 0 else slowest)
             params = {param["name"]: size for param in operation["params"] if param["unit"]}
             # Hot: the cache does not matter to a product of this size, and one set of buffers is made sooner.
             measured = _measure_case(device, (operation["name"], precision, params), "hot", _RATE_SECONDS, poll)
@@ -323,15 +324,13 @@ def measure_rates(device: _core.Device, poll: Poll = None) -> tuple[Rate, ...]:
 
 
 def product_size(peak_tflops: float) -> int:
-    """Return the largest power of two n whose 2 n^3 FLOP take at most 8 ms at a rate; 4096 where it is unknown.
+    """Return the largest power of two n whose 2 n^3 FLOP take at most 8 ms at a rate.
 
     Examples
     --------
     >>> product_size(0.2), product_size(66.9), product_size(989.0)
     (512, 4096, 8192)
     """
-    if not peak_tflops > 0:
-        return _PRODUCT_SIZE
     return int(2 ** math.floor(math.log2(peak_tflops * 1e12 * _PRODUCT_SECONDS / 2) / 3))
 
 

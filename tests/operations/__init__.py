@@ -31,6 +31,8 @@ class Operation:
 
     # Every kernel runs on these: sizes of 1, primes, tails. The sanitizers of GPUs run the last ones only.
     shapes: list[Shape]
+    # And on these those of a GPU, where so many rows make a difference.
+    gpu_shapes: list[Shape] = field(default_factory=list)
     # A quick case, which many tests run. It names every size.
     small: Shape
     # The outputs in NumPy, from inputs in float64 (in float32 where allowed_error is 0), parameters and stored bits.
@@ -41,6 +43,9 @@ class Operation:
     allowed_error: Callable[[str, Shape], float] = lambda precision, p: 0.0
     # More shapes for every kernel, by backend: those of models.
     grid: dict[str, list[Shape]] = field(default_factory=dict)
+
+    def shapes_on(self, backend: str) -> list[Shape]:
+        return self.shapes + (self.gpu_shapes if backend == "cuda" else [])
 
 
 def _gather_operations() -> dict[str, Operation]:

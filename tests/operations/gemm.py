@@ -115,16 +115,22 @@ OPERATIONS = {
                 *((5, 31, 257, 1), (8, 200, 512, 0), (17, 5, 3, 1), (32, 96, 80, 0), (61, 59, 127, 0)),
                 *((128, 130, 64, 1), (131, 257, 263, 0), (3, 2, 2000, 0), (131, 264, 200, 1), (300, 520, 72, 0)),
                 *((1, 1027, 768, 0), (2, 61, 2440, 0), (4, 33, 1032, 1), (7, 17, 24, 0), (9, 131, 344, 0)),
-                *((13, 40, 4104, 1), (16, 77, 1048, 1), (11, 2503, 264, 1), (10, 4301, 72, 0)),
-                # FP32 through shared memory: blocks of 32 rows of B and of 16, several turns of a warp and fewer.
-                *((12, 2305, 100, 0), (17, 2203, 68, 1), (25, 2180, 132, 0), (24, 41, 1000, 1), (29, 3, 2052, 0)),
-                # Narrow weights eight at a time: tiles of 256; few, many and long rows of B.
-                *((2, 67, 768, 0), (4, 45, 256, 0), (6, 35, 8192, 1), (3, 8501, 256, 1)),
-                *((16, 61, 512, 1), (11, 8501, 256, 0), (29, 40, 1280, 1)),
+                *((13, 40, 4104, 1), (16, 77, 1048, 1), (24, 41, 1000, 1), (29, 3, 2052, 0)),
+                # Narrow weights eight at a time: tiles of 256; few and long rows of B.
+                *((2, 67, 768, 0), (4, 45, 256, 0), (6, 35, 8192, 1), (16, 61, 512, 1), (29, 40, 1280, 1)),
                 # Activations of 8 bits: rows of 16, an addend, groups of 128 that end with a row and within.
                 *((5, 400, 304, 1), (150, 208, 272, 1), (12, 4304, 144, 0)),
                 # The same with a last tile of fewer.
                 *((2, 40, 2080, 1), (5, 33, 480, 0), (16, 17, 288, 0)),
+            ]
+        ],
+        gpu_shapes=[
+            {"M": m, "N": n, "K": k, "beta": beta}
+            for m, n, k, beta in [
+                # FP32 through shared memory: blocks of 32 rows of B and of 16, several turns of a warp and fewer.
+                *((12, 2305, 100, 0), (17, 2203, 68, 1), (25, 2180, 132, 0)),
+                # Many rows of B: more than all multiprocessors take at once.
+                *((11, 2503, 264, 1), (10, 4301, 72, 0), (3, 8501, 256, 1), (11, 8501, 256, 0)),
             ]
         ],
         small={"M": 4, "N": 48, "K": 40},
@@ -163,10 +169,13 @@ OPERATIONS = {
                 *((61, 2, 1, 0, 40, 257), (35, 9, 3, 7, 77, 344)),
                 # Tiles of many tokens.
                 *((300, 3, 1, 3, 136, 72), (131, 2, 2, 2, 264, 200)),
-                # Pieces of 256: 1 to 29 tokens an expert; many rows of B, long ones.
-                *((1, 128, 8, 0, 96, 768), (11, 13, 5, 11, 131, 256), (1, 16, 2, 0, 2503, 256)),
-                *((7, 2, 1, 2, 71, 8192), (2, 5, 2, 4, 67, 512), (29, 3, 2, 2, 95, 1280)),
+                # Pieces of 256: 1 to 29 tokens an expert; long rows of B.
+                *((11, 13, 5, 11, 131, 256), (7, 2, 1, 2, 71, 8192), (2, 5, 2, 4, 67, 512), (29, 3, 2, 2, 95, 1280)),
             ]
+        ],
+        gpu_shapes=[
+            {"tokens": 1, "experts": 128, "top_k": 8, "active": 0, "N": 96, "K": 768},
+            {"tokens": 1, "experts": 16, "top_k": 2, "active": 0, "N": 2503, "K": 256},
         ],
         small={"tokens": 5, "experts": 4, "top_k": 2, "active": 3, "N": 24, "K": 40},
         reference=moe_gemm,

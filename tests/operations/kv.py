@@ -11,7 +11,6 @@ from operations import Arrays, Operation, Shape
 from operations.attention import HEAD_DIMS
 
 APPENDS = [(1, 1, 0, 1, 1), (3, 5, 11, 2, 64), (2, 17, 3, 1, 80), (1, 9, 30, 3, 33), (4, 128, 60, 8, 128)]
-APPENDS += [(3, 733, 60, 8, 128)]  # K alone fills a GPU
 GATHERS = [(1, 1, 1, 1), (3, 61, 2, 64), (2, 100, 1, 80), (1, 37, 3, 33), (2, 300, 8, 128), (2, 1401, 8, 128)]
 COPIES = [(1, 1, 1, 1), (3, 61, 2, 64), (1, 37, 3, 33), (2, 2000, 8, 128), (1, 4001, 3, 67)]
 PROMPTS = {"batch": 8, "seq_len": 128, "num_kv_heads": 2, "head_dim": 64}
@@ -83,6 +82,11 @@ OPERATIONS = {
         shapes=[
             {"batch": b, "seq_len": s, "kv_len": kv, "num_kv_heads": g, "head_dim": d, "page_size": page}
             for b, s, kv, g, d in APPENDS
+            for page in (0, 1, 7, 16)
+        ],
+        # K alone fills it
+        gpu_shapes=[
+            {"batch": 3, "seq_len": 733, "kv_len": 60, "num_kv_heads": 8, "head_dim": 128, "page_size": page}
             for page in (0, 1, 7, 16)
         ],
         small={"batch": 2, "seq_len": 5, "kv_len": 24, "num_kv_heads": 2, "head_dim": 16},

@@ -101,7 +101,7 @@ def _utilization(data: pd.DataFrame) -> doc.Section | None:
     title = "Utilization of the theoretical peak"
     if data["Utilization"].ne("-").any():
         return doc.make_section("", title, doc.make_frame_table(data, numbers=list(data.columns)[1:3]))
-    unknown = doc.make_paragraph("--peak GB/S gives the peak of cold ones") if len(data) else None
+    unknown = doc.make_paragraph("--peak GB/S sets it for rows that were measured cold") if len(data) else None
     return doc.make_section("", f"{title}: not known of any row", unknown)
 
 

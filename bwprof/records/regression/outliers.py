@@ -91,10 +91,10 @@ def outliers(data: pd.DataFrame | Iterable[pd.DataFrame], *, gate: float = DEFAU
     data = to_pandas(data)
     frames = [data] if isinstance(data, pd.DataFrame) else list_items(data, "data", "a frame, or several, is needed")
     rows = frame.from_rows(row for part in frames for row in frame.to_rows(part))
+    rows = rows[list(dict.fromkeys((*_DEVICE, *_KEY, *_TIMES, "status", "flags", "throttle")))]
     for name, columns in (("unit", _DEVICE), ("key", _KEY)):
         rows[name] = rows.groupby(list(columns), dropna=False, sort=False).ngroup()
-    kinds = rows.groupby("device", dropna=False, sort=False)
-    lines = [line for _, kind in kinds for line in _judge_kind(kind, least)]
+    lines = [line for _, kind in rows.groupby("device", dropna=False, sort=False) for line in _judge_kind(kind, least)]
     order = ("slow", "failed", "undecided", "fast", "same")
     lines.sort(key=lambda line: (order.index(line["verdict"]), -round(line["slow_pct"] or 0.0, 6)))
     types = {name: "float64" if name in _NUMBERS else "Int64" if name in _COUNTS else "string" for name in COLUMNS}
