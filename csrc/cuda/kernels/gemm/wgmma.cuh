@@ -1,10 +1,13 @@
 // gemm on Hopper's tensor cores: a warpgroup's products read A and B from shared memory, where TMA puts them.
-//   - a block per multiprocessor walks over tiles of D; a producer thread keeps several steps of K, 128 bytes of each
-//     row, on their way, past the end of a tile too. Fewer rows of A than a tile's are copied alone: what the others
-//     hold goes nowhere;
-//   - each warpgroup takes 64 rows of the tile, all sums in registers, which the producer's warpgroup gives up;
+//   - a block per multiprocessor, two for few rows of A, walks over tiles of D; a producer thread keeps four to eight
+//     steps of K, 128 bytes of each row, on their way, past the end of a tile too. Fewer rows of A than a tile has are
+//     copied alone: what the others hold goes nowhere;
+//   - one to three warpgroups take 64 rows of the tile each, all sums in registers, which the producer's warpgroup
+//   gives
+//     up;
 //   - blocks that run at the same time share rows of A and of B in the L2: tiles go down a band of 16 before the next
-//     column.
+//     column. (Pairs of blocks that send each other half of B, as a cluster, brought nothing on H200, and cost time in
+//     E4M3; steps of K in another order in each block cost time.)
 // Rows of A, B and D are multiples of 16 bytes; TMA fills what lies beyond the matrices with zeros.
 #pragma once
 
@@ -17,29 +20,29 @@
 namespace {
 
 constexpr int step_bytes = bw_panel_bytes;  // of K
+constexpr int band = 16;
 
-// What a block makes at a time: `groups` warpgroups' 64 rows and so many columns, in products of `piece` columns, of
-// whose sums there are `buffers`. Blocks of a cluster of 2 send each other half of B.
-template <int groups_, int columns_, int piece_ = columns_, int buffers_ = 1, int cluster_ = 1, int residents_ = 1,
-          int ordered_ = 0>
+// What a block makes at a time: `groups` warpgroups' 64 rows and so many columns, in products of `piece` columns, which
+// warpgroups take by turns where that is less than all. So many blocks share a multiprocessor.
+template <int groups_, int columns_, int piece_ = columns_, int residents_ = 1>
 struct wgmma_tile {
-    static constexpr int groups = groups_, columns = columns_, piece = piece_, buffers = buffers_, cluster = cluster_;
-    static constexpr int residents = residents_, ordered = ordered_;
+    static constexpr int groups = groups_, columns = columns_, piece = piece_, residents = residents_;
+    static constexpr bool by_turns = groups > 1 && piece < columns;
     static constexpr int rows = 64 * groups, pieces = columns / piece, threads = (1 + groups) * bw_warpgroup;
     static constexpr int a_bytes = rows * step_bytes, stage_bytes = a_bytes + columns * step_bytes;
     static constexpr int stages_fit = ((residents == 1 ? 227 : 113) * 1024 - bw_panels_spare - 256) / stage_bytes;
     static constexpr int stages = stages_fit < 8 ? stages_fit : 8;
     static constexpr int shared_bytes = bw_panels_spare + stages * (stage_bytes + 2 * (int)sizeof(uint64_t));
-    // Of a warpgroup's threads: those of the producer's give up theirs.
-    static constexpr int registers_few = residents > 1 && groups == 1 ? 56 : groups == 3 ? 32 : 24;
-    static constexpr int registers_many = groups == 3 ? 160 : groups == 2 ? (residents > 1 ? 104 : 240) : residents > 1 ? 192 : 240;
+    // Of a thread: the producer's warpgroup gives up what the others take.
+    static constexpr int registers_few = groups == 1 ? 56 : groups == 2 ? 24 : 32;
+    static constexpr int registers_many = groups == 1 ? 192 : groups == 2 ? 240 : 160;
+    static_assert(residents == (groups == 1 ? 2 : 1), "other blocks have other numbers of registers");
 };
 
 struct wgmma_shape {
     int m, n, steps;  // of K
     int tiles_m, tiles_n;
     int rows;  // of A that a step copies
-    int band;
 };
 
 // A place in the ring of stages, and its barriers' parity.
@@ -57,18 +60,10 @@ struct ring {
 
 template <typename tile>
 BW_DEVICE void place_tile(const wgmma_shape &shape, int index, int *row0, int *column0) {
-    const int first = index / (shape.band * shape.tiles_n) * shape.band, within = index - first * shape.tiles_n;
-    const int rows = min(shape.band, shape.tiles_m - first);
-    *row0 = ((first + within % rows) * tile::cluster + (tile::cluster > 1 ? (int)blockIdx.y : 0)) * tile::rows;
+    const int first = index / (band * shape.tiles_n) * band, within = index - first * shape.tiles_n;
+    const int rows = min(band, shape.tiles_m - first);
+    *row0 = (first + within % rows) * tile::rows;
     *column0 = within / rows * tile::columns;
-}
-
-BW_DEVICE void load_for_both(uint32_t to, const CUtensorMap &map, uint32_t barrier, int x, int y) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
-        "{%3, %4}], [%2], %5;" ::"r"(to),
-        "l"(&map), "r"(barrier), "r"(x), "r"(y), "h"((uint16_t)3)
-        : "memory");
 }
 
 template <typename tile, typename T>
@@ -84,34 +79,28 @@ BW_DEVICE void produce(const CUtensorMap &a_map, const CUtensorMap &b_map, const
             bw_barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
             bw_barrier_expect(barrier, (shape.rows + tile::columns) * step_bytes);
             bw_tensor_load(a, a_map, barrier, step * step_elems, row0);
-            if constexpr (tile::cluster == 1) {
-                bw_tensor_load(a + tile::a_bytes, b_map, barrier, step * step_elems, column0);
-            } else {
-                constexpr int half = tile::columns / 2;
-                const int own = (int)blockIdx.y * half;
-                load_for_both(a + tile::a_bytes + own * step_bytes, b_map, barrier, step * step_elems, column0 + own);
-            }
+            bw_tensor_load(a + tile::a_bytes, b_map, barrier, step * step_elems, column0);
         }
     }
 }
 
-// d = the fragment (+ c).
+// The columns before `end` of a fragment.
 template <int eights>
-BW_DEVICE void store_tile(float (&sums)[eights][4], float *d, const wgmma_shape &shape, int row, int column0) {
+BW_DEVICE void store_tile(float (&sums)[eights][4], float *d, const wgmma_shape &shape, int row, int column0, int end) {
 #pragma unroll
     for (int n = 0; n < eights; n++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int column = column0 + 8 * n + (int)threadIdx.x % 4 * 2;
-            if (row + 8 * half >= shape.m || column >= shape.n) continue;
+            if (row + 8 * half >= shape.m || column >= end) continue;
             *(float2 *)&d[(int64_t)(row + 8 * half) * shape.n + column] =
                 make_float2(sums[n][2 * half], sums[n][2 * half + 1]);
         }
     }
 }
 template <int eights, typename T>
-BW_DEVICE void store_tile(float (&sums)[eights][4], T *d, const wgmma_shape &shape, int row, int column0) {
-    bw_store_fragment(sums, d + column0, shape.n, row, shape.m, shape.n - column0, {1.0f, 1.0f});
+BW_DEVICE void store_tile(float (&sums)[eights][4], T *d, const wgmma_shape &shape, int row, int column0, int end) {
+    bw_store_fragment(sums, d + column0, shape.n, row, shape.m, end - column0, {1.0f, 1.0f});
 }
 
 template <int eights, typename T>
@@ -145,21 +134,18 @@ BW_DEVICE float2 load_early(const float2 *from) {
 template <int columns>
 struct tile_scales {
     static constexpr int parts = (columns + 63) / 64;
-    float of_row[2] = {1.0f, 1.0f};
+    float of_row[2];
     float2 of_columns[parts];
     __device__ __forceinline__ void load(const bw_gemm_scales &scales, const wgmma_shape &shape, int row, int column0) {
-        float2 all = make_float2(1.0f, 1.0f);
-        if (!scales.groups) {
-            of_row[0] = load_early(&scales.a[(int64_t)min(row, shape.m - 1) * scales.of_rows]);
-            of_row[1] = load_early(&scales.a[(int64_t)min(row + 8, shape.m - 1) * scales.of_rows]);
-            if (!scales.of_rows) all.x = all.y = load_early(scales.b);
-        }
+        float2 all = {};
+        of_row[0] = load_early(&scales.a[(int64_t)min(row, shape.m - 1) * scales.of_rows]);
+        of_row[1] = load_early(&scales.a[(int64_t)min(row + 8, shape.m - 1) * scales.of_rows]);
+        if (!scales.of_rows) all.x = all.y = load_early(scales.b);
 #pragma unroll
         for (int i = 0; i < parts; i++) {
             const int column = column0 + 64 * i + (int)threadIdx.x % 32 * 2;
             of_columns[i] = all;
-            if (scales.of_rows && !scales.groups)
-                of_columns[i] = load_early((const float2 *)&scales.b[min(column, shape.n - 2)]);
+            if (scales.of_rows) of_columns[i] = load_early((const float2 *)&scales.b[min(column, shape.n - 2)]);
         }
     }
     // Of a lane's two columns of the eight that are number n.
@@ -171,16 +157,16 @@ struct tile_scales {
 };
 
 // D of a lane's sums, 32 columns at a time: as numbers, times the scales of their rows and columns, + c.
-template <typename T, bool adds, int eights, typename Sum, typename TD>
+template <bool scaled, bool adds, int eights, typename Sum, typename TD>
 BW_DEVICE void finish_tile(const Sum (&sums)[eights][4], const TD *c, TD *d, const tile_scales<8 * eights> &scales,
                            const wgmma_shape &shape, int row, int column0) {
     constexpr int at_once = 4;
-    constexpr bool scaled = bw_gemm_types<T>::scaled;
+    const int end = min(column0 + 8 * eights, shape.n);
 #pragma unroll
     for (int first = 0; first < eights; first += at_once) {
-        float part[at_once][4];
+        float part[at_once][4] = {};
 #pragma unroll
-        for (int n = 0; n < at_once; n++) {
+        for (int n = 0; n < at_once && first + n < eights; n++) {
             float2 of_column = {};
             if (scaled) of_column = scales.find(first + n);
 #pragma unroll
@@ -190,16 +176,16 @@ BW_DEVICE void finish_tile(const Sum (&sums)[eights][4], const TD *c, TD *d, con
             }
         }
         if (adds) add_tile(part, c, shape, row, column0 + 8 * first);
-        store_tile(part, d, shape, row, column0 + 8 * first);
+        store_tile(part, d, shape, row, column0 + 8 * first, end);
     }
 }
 
 // The consumers' view of the ring of stages.
 template <typename tile>
 struct consumer {
-    uint32_t stages, full, empty;
-    uint32_t left, right;  // the first stage's descriptors
-    int lane, group;  // warpgroup
+    uint32_t full, empty;
+    uint32_t left, right;  // where the first stage's A and B are, as descriptors have it
+    int lane, group;       // group: of the block's consumers
     ring<tile::stages> at;
 
     // Starts the products of a step that is there, with a piece of its columns.
@@ -209,34 +195,26 @@ struct consumer {
         const uint32_t further = at.stage * (tile::stage_bytes >> 4);
         const uint64_t left = high | (this->left + further);
         const uint64_t right = high | (this->right + further + piece * (tile::piece * step_bytes >> 4));
-        if constexpr (tile::buffers != 2) bw_registers_hold(sums);
+        bw_registers_hold(sums);
         bw_products_begin();
 #pragma unroll
         for (int i = 0; i < 4; i++) bw_product(sums, left + 2 * i, right + 2 * i, adds || i != 0, T());
         bw_products_commit();
-        if constexpr (tile::buffers != 2) bw_registers_hold(sums);
+        bw_registers_hold(sums);
     }
     __device__ __forceinline__ void wait() const {
         bw_barrier_wait(full + 8 * at.stage, at.parity);
     }
     // This warp has read a stage.
     __device__ __forceinline__ void release(int stage) const {
-        if constexpr (tile::cluster == 1) {
-            if (lane == 0) bw_barrier_arrive(empty + 8 * stage);
-        } else {
-            if (lane < 2) {
-                const uint32_t to = bw_cluster_address(empty + 8 * stage, lane);
-                asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(to) : "memory");
-            }
-        }
+        if (lane == 0) bw_barrier_arrive(empty + 8 * stage);
     }
-    __device__ __forceinline__ void my_turn() const {
-        if constexpr (tile::ordered) asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
+    // Its turn to start products comes, and goes to the next one.
+    __device__ __forceinline__ void take_turn() const {
+        if (tile::by_turns) asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
     }
-    __device__ __forceinline__ void your_turn() const {
-        if constexpr (tile::ordered) {
-            asm volatile("bar.arrive %0, 256;" ::"r"(1 + (group + 1) % tile::groups) : "memory");
-        }
+    __device__ __forceinline__ void give_turn() const {
+        if (tile::by_turns) asm volatile("bar.arrive %0, 256;" ::"r"(1 + (group + 1) % tile::groups) : "memory");
     }
 };
 
@@ -260,7 +238,8 @@ BW_DEVICE void sum_steps(consumer<tile> &self, int steps, Sum (&sums)[tile::colu
 // its two rows and of each `width` columns, four steps ahead, and all lanes of a quad take them from each other.
 template <int columns>
 struct step_factors {
-    static constexpr int width = columns % bw_scaled_block ? 64 : bw_scaled_block, parts = columns / width;
+    static constexpr int width = columns % bw_scaled_block == 0 ? bw_scaled_block : columns % 64 == 0 ? 64 : 16;
+    static constexpr int parts = columns / width;
     float of_row[2], of_columns[parts];  // that are asked for
     float products[parts][2], factor[parts][2];
     __device__ __forceinline__ void load(const bw_gemm_scales &scales, const wgmma_shape &shape, int row, int column,
@@ -290,96 +269,74 @@ struct step_factors {
     }
 };
 
-// Tensor cores add up E4M3 less exactly than FP32 does: each step has a sum of its own, and other products go on while
-// it is added to the totals. A step is a group of K, which may have scales: 64 columns share one.
-template <typename tile>
-BW_DEVICE void sum_steps(consumer<tile> &self, int steps, float (&totals)[tile::columns / 8][4],
-                         const bw_gemm_scales &scales, const wgmma_shape &shape, int row, int column) {
+// Tensor cores add up E4M3 less exactly than FP32 does: each step has a sum of its own, and the other warpgroups'
+// products go on while it is added to the totals. A step is a group of K, which may have scales.
+template <typename tile, bool grouped>
+BW_DEVICE void sum_steps(consumer<tile> &self, float (&totals)[tile::columns / 8][4], const bw_gemm_scales &scales,
+                         const wgmma_shape &shape, int row, int column) {
     constexpr int eights = tile::piece / 8;
     using factors = step_factors<tile::columns>;
-    float sums[tile::buffers][eights][4];
+    float sums[eights][4];
     factors own;
+    if (grouped) own.load(scales, shape, row, column, 0);
+    for (int step = 0; step < shape.steps; step++, self.at.advance()) {
+        self.wait();
 #pragma unroll
-    for (int i = 0; i < factors::parts; i++) own.factor[i][0] = own.factor[i][1] = 1.0f;
-    if (scales.groups) own.load(scales, shape, row, column, 0);
-    const auto add = [&](const float(&sum)[eights][4], int piece) {
+        for (int piece = 0; piece < tile::pieces; piece++) {
+            self.take_turn();
+            self.multiply(sums, false, bw_e4m3(), piece);
+            self.give_turn();
+            if (grouped && piece == 0) own.find(scales, shape, row, column, step);
+            bw_products_wait<0>();
+            bw_registers_hold(sums);
+            if (piece == tile::pieces - 1) self.release(self.at.stage);
 #pragma unroll
-        for (int n = 0; n < eights; n++) {
-            const int at = piece * eights + n;
+            for (int n = 0; n < eights; n++) {
+                const int at = piece * eights + n;
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                totals[at][i] = fmaf(sum[n][i], own.factor[8 * at / factors::width][i / 2], totals[at][i]);
-            }
-        }
-    };
-    if constexpr (tile::buffers == 1) {
-        for (int step = 0; step < steps; step++, self.at.advance()) {
-            self.wait();
-#pragma unroll
-            for (int piece = 0; piece < tile::pieces; piece++) {
-                self.my_turn();
-                self.multiply(sums[0], false, bw_e4m3(), piece);
-                self.your_turn();
-                if (piece == 0 && scales.groups) own.find(scales, shape, row, column, step);
-                bw_products_wait<0>();
-                bw_registers_hold(sums[0]);
-                if (piece == tile::pieces - 1) self.release(self.at.stage);
-                add(sums[0], piece);
-            }
-        }
-    } else {
-        for (int step = 0; step < steps; step++, self.at.advance()) {
-            self.wait();
-            self.multiply(sums[0], false, bw_e4m3(), 0);
-            if (scales.groups) own.find(scales, shape, row, column, step);
-#pragma unroll
-            for (int piece = 0; piece < tile::pieces; piece++) {
-                if (piece < tile::pieces - 1) {
-                    self.multiply(sums[(piece + 1) % 2], false, bw_e4m3(), piece + 1);
-                    bw_products_wait<1>();
-                } else {
-                    bw_products_wait<0>();
-                    self.release(self.at.stage);
+                for (int i = 0; i < 4; i++) {
+                    totals[at][i] += grouped ? sums[n][i] * own.factor[8 * at / factors::width][i / 2] : sums[n][i];
                 }
-                bw_registers_hold(sums[piece % 2]);
-                add(sums[piece % 2], piece);
             }
         }
     }
 }
 
-template <typename tile, typename T, typename TD>
+template <typename tile, typename T, bool grouped, typename TD>
 BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const wgmma_shape &shape, uint32_t stages,
                        uint32_t full, uint32_t empty) {
+    // By shuffling, the compiler knows that all lanes have the same; what an asm has written it keeps, instead of
+    // working it out anew in each step.
     const int group = __shfl_sync(bw_all_lanes, (int)threadIdx.x / bw_warpgroup, 0) - 1;
     int lane = (int)threadIdx.x % 32;
     uint32_t left = (stages + group * 64 * step_bytes & 0x3ffff) >> 4, right = (stages + tile::a_bytes & 0x3ffff) >> 4;
     asm volatile("" : "+r"(lane), "+r"(left), "+r"(right), "+r"(full), "+r"(empty));
     const int row_in_tile = 64 * group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + lane / 4;
-    consumer<tile> self = {stages, full, empty, left, right, lane, group, {}};
-    if (group == tile::groups - 1) self.your_turn();
+    consumer<tile> self = {full, empty, left, right, lane, group, {}};
+    if (group == tile::groups - 1) self.give_turn();
     for (int index = (int)blockIdx.x; index < shape.tiles_m * shape.tiles_n; index += (int)gridDim.x) {
         int row0, column0;
         place_tile<tile>(shape, index, &row0, &column0);
         const int row = row0 + row_in_tile;
         typename bw_gemm_types<T>::sum sums[tile::columns / 8][4] = {};
         tile_scales<tile::columns> own;
-        if (bw_gemm_types<T>::scaled) own.load(scales, shape, row, column0);
-        if constexpr (std::is_same_v<T, bw_e4m3> && tile::buffers != 0) {
-            sum_steps(self, shape.steps, sums, scales, shape, row, column0);
+        if (bw_gemm_types<T>::scaled && !grouped) own.load(scales, shape, row, column0);
+        if constexpr (std::is_same_v<T, bw_e4m3>) {
+            sum_steps<tile, grouped>(self, sums, scales, shape, row, column0);
         } else {
             sum_steps(self, shape.steps, sums, T());
         }
+        constexpr bool scaled = bw_gemm_types<T>::scaled && !grouped;
         if (c) {
-            finish_tile<T, true>(sums, c, d, own, shape, row, column0);
+            finish_tile<scaled, true>(sums, c, d, own, shape, row, column0);
         } else {
-            finish_tile<T, false>(sums, c, d, own, shape, row, column0);
+            finish_tile<scaled, false>(sums, c, d, own, shape, row, column0);
         }
     }
-    if (group == 0) self.my_turn();
+    if (group == 0) self.take_turn();
 }
 
-template <typename tile, typename T, typename TD>
+template <typename tile, typename T, typename TD, bool grouped>
 __global__ void __launch_bounds__(tile::threads, tile::residents)
     gemm_wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map, const TD *c,
                       TD *d, bw_gemm_scales scales, wgmma_shape shape) {
@@ -390,25 +347,17 @@ __global__ void __launch_bounds__(tile::threads, tile::residents)
         bw_tensor_prefetch(b_map);
         for (int i = 0; i < tile::stages; i++) {
             bw_barrier_init(full + 8 * i, 1);
-            bw_barrier_init(empty + 8 * i, 4 * tile::groups * tile::cluster);  // warps
+            bw_barrier_init(empty + 8 * i, 4 * tile::groups);  // warps
         }
         bw_barrier_publish();
     }
-    if constexpr (tile::cluster > 1) {
-        bw_cluster_sync();
-    } else {
-        __syncthreads();
-    }
+    __syncthreads();
     if (threadIdx.x < bw_warpgroup) {
         bw_registers_fewer<tile::registers_few>();
         if (threadIdx.x == 0) produce<tile, T>(a_map, b_map, shape, stages, full, empty);
     } else {
         bw_registers_more<tile::registers_many>();
-        consume<tile, T>(c, d, scales, shape, stages, full, empty);
-    }
-    if constexpr (tile::cluster > 1) {
-        __syncwarp();
-        bw_cluster_sync();  // what the other block still sends or releases finds this one's memory
+        consume<tile, T, grouped>(c, d, scales, shape, stages, full, empty);
     }
 }
 
@@ -425,8 +374,8 @@ bw_tensor_view rows_of(int operand, bw_dtype dtype, int element_bytes, int64_t r
     return view;
 }
 
-template <typename tile, typename T>
-void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cuda_launch_spec *out, int band = 16) {
+template <typename tile, typename T, bool grouped = false>
+void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cuda_launch_spec *out) {
     const bw_dtype dtype = precision->weight;
     constexpr int bytes = (int)sizeof(T);
     const int64_t *value = dims->value;
@@ -434,19 +383,16 @@ void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cu
     const wgmma_shape shape = {(int)m,
                                (int)n,
                                (int)bw_ceil_div(k * bytes, step_bytes),
-                               (int)bw_ceil_div(m, tile::rows * tile::cluster),
+                               (int)bw_ceil_div(m, tile::rows),
                                (int)bw_ceil_div(n, tile::columns),
-                               (int)bw_min64(m, tile::rows),
-                               band / tile::cluster};
+                               (int)bw_min64(m, tile::rows)};
     const int64_t tiles = (int64_t)shape.tiles_m * shape.tiles_n;
     bw_cuda_kernel *chosen = bw_choose(
-        out, gemm_wgmma_kernel<tile, T, typename bw_gemm_types<T>::result>,
-        dim3((unsigned)bw_min64(tiles, units * tile::residents / tile::cluster), tile::cluster), dim3(tile::threads),
-        tile::shared_bytes, rows_of(BW_GEMM_A, dtype, bytes, m, k, shape.rows),
-        rows_of(BW_GEMM_B, dtype, bytes, n, k, tile::columns / tile::cluster),
+        out, gemm_wgmma_kernel<tile, T, typename bw_gemm_types<T>::result, grouped>,
+        dim3((unsigned)bw_min64(tiles, (int64_t)units * tile::residents)), dim3(tile::threads), tile::shared_bytes,
+        rows_of(BW_GEMM_A, dtype, bytes, m, k, shape.rows), rows_of(BW_GEMM_B, dtype, bytes, n, k, tile::columns),
         bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C), bw_from_operand(BW_GEMM_D),
         bw_gemm_scales_of(dims, precision), shape);
-    if (tile::cluster > 1) chosen->cluster = tile::cluster;
     bw_gemm_place_scales(chosen, 4, precision);
 }
 

@@ -23,7 +23,7 @@ const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision,
         return "2^30 rows or columns and more";
     }
     const bw_checked_int tiles =
-        bw_mul(bw_num(bw_ceil_div(value[BW_GEMM_M], tile_rows)), bw_num(bw_ceil_div(value[BW_GEMM_N], 128)));
+        bw_mul(bw_num(bw_ceil_div(value[BW_GEMM_M], 64)), bw_num(bw_ceil_div(value[BW_GEMM_N], 64)));
     return tiles.overflow || tiles.value > INT32_MAX / 2 ? "more than 2^30 tiles" : nullptr;
 }
 

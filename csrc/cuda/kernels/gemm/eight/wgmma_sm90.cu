@@ -1,33 +1,34 @@
 // wgmma.cuh's tiles of elements of eight bits, of which `prepare` takes the fastest.
-#include <stdlib.h>
-
 #include "cuda/kernels/gemm/wgmma.cuh"
 #include "cuda/libraries/plans.h"
 
 namespace {
 
-// Two warpgroups with 256 columns take them by halves and in turns: sums of one half are added up in FP32 while the
-// tensor cores have the other's. Few rows of A: one warpgroup, two blocks a multiprocessor.
-using widest = wgmma_tile<2, 256, 128, 1, 1, 1, 1>;
-using wide = wgmma_tile<2, 192>;
+// Few rows of A: one warpgroup, two blocks a multiprocessor. Wide tiles read less, and others fill a last round better.
+using few_rows = wgmma_tile<1, 64, 64, 2>;
+using narrow = wgmma_tile<2, 112>;
 using square = wgmma_tile<2, 128>;
 using high = wgmma_tile<3, 128>;
-using few_rows = wgmma_tile<1, 64, 64, 1, 1, 2>;
-using narrow = wgmma_tile<2, 64, 64, 1, 1, 2>;
+using wide = wgmma_tile<2, 192>;
+using wider = wgmma_tile<2, 224, 112>;
+using widest = wgmma_tile<2, 256, 128>;
 
-template <typename T, typename... tiles>
+template <typename T, bool grouped, typename... tiles>
 int choose_among(const bw_dims *dims, const bw_precision *precision, int units, int number, bw_cuda_launch_spec *out) {
     int i = 0;
-    (void)((i++ == number && (choose<tiles, T>(dims, precision, units, out), true)) || ...);
+    (void)((i++ == number && (choose<tiles, T, grouped>(dims, precision, units, out), true)) || ...);
     return (int)sizeof...(tiles);
 }
 
 // Returns how many tiles there are; number < 0: chooses none.
 int choose_tile(const bw_dims *dims, const bw_precision *precision, int units, int number, bw_cuda_launch_spec *out) {
-    if (precision->weight == BW_INT8) return choose_among<int8_t, few_rows, square>(dims, precision, units, number, out);
-    return choose_among<bw_e4m3, few_rows, square, widest, wide, high, narrow, wgmma_tile<2, 256, 128>,
-                        wgmma_tile<3, 128, 128, 1, 1, 1, 1>, wgmma_tile<2, 192, 192, 1, 1, 1, 1>,
-                        wgmma_tile<1, 128, 128, 1, 1, 2>>(dims, precision, units, number, out);
+    if (precision->weight == BW_INT8)
+        return choose_among<int8_t, false, few_rows, square>(dims, precision, units, number, out);
+    if (bw_gemm_has_groups(precision))
+        return choose_among<bw_e4m3, true, few_rows, square, widest, wide, high, narrow>(dims, precision, units, number,
+                                                                                         out);
+    return choose_among<bw_e4m3, false, few_rows, square, widest, wide, high, narrow, wider>(dims, precision, units,
+                                                                                             number, out);
 }
 
 // The first plan is what most shapes should do.
@@ -35,8 +36,7 @@ bw_status choose_plan(const bw_dims *dims, const bw_precision *precision, const 
                       bw_cuda_launch_spec *out) {
     const int count = choose_tile(dims, precision, facts->units, -1, out);
     const int first = dims->value[BW_GEMM_M] <= 64 ? 0 : dims->value[BW_GEMM_M] > 1024 && count > 2 ? 2 : 1;
-    const char *trial = getenv("BW_TRIAL");
-    choose_tile(dims, precision, facts->units, trial ? atoi(trial) : (first + plan) % count, out);
+    choose_tile(dims, precision, facts->units, (first + plan) % count, out);
     return BW_OK;
 }
 
@@ -59,6 +59,5 @@ bw_status bw_wgmma_eight_choose(const bw_dims *dims, const bw_precision *precisi
 bw_status bw_wgmma_eight_prepare(const bw_launch *sets, int64_t set_count, void **state) {
     const bw_launch &launch = sets[0];
     const int count = choose_tile(launch.dims, launch.precision, 1, -1, nullptr);
-    return bw_cuda_prepare_fastest(sets, set_count, key_of(launch.dims, launch.precision), choose_plan,
-                                   getenv("BW_TRIAL") ? 1 : count, state);
+    return bw_cuda_prepare_fastest(sets, set_count, key_of(launch.dims, launch.precision), choose_plan, count, state);
 }
