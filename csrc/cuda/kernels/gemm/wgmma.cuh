@@ -238,7 +238,7 @@ BW_DEVICE void sum_steps(consumer<tile> &self, int steps, Sum (&sums)[tile::colu
 // its two rows and of each `width` columns, four steps ahead, and all lanes of a quad take them from each other.
 template <int columns>
 struct step_factors {
-    static constexpr int width = columns % bw_scaled_block == 0 ? bw_scaled_block : columns % 64 == 0 ? 64 : 16;
+    static constexpr int width = columns % 128 == 0 ? 128 : columns % 64 == 0 ? 64 : columns % 32 == 0 ? 32 : 16;
     static constexpr int parts = columns / width;
     float of_row[2], of_columns[parts];  // that are asked for
     float products[parts][2], factor[parts][2];

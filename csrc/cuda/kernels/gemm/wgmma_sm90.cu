@@ -3,10 +3,8 @@
 
 namespace {
 
-constexpr int tile_rows = 128;
-
-int64_t tiles_of(const bw_dims *dims, int columns) {
-    return bw_ceil_div(dims->value[BW_GEMM_M], tile_rows) * bw_ceil_div(dims->value[BW_GEMM_N], columns);
+int64_t tiles_of(const bw_dims *dims, int rows, int columns) {
+    return bw_ceil_div(dims->value[BW_GEMM_M], rows) * bw_ceil_div(dims->value[BW_GEMM_N], columns);
 }
 
 }  // namespace
@@ -27,20 +25,21 @@ const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision,
     return tiles.overflow || tiles.value > INT32_MAX / 2 ? "more than 2^30 tiles" : nullptr;
 }
 
-// Where it beats cuBLASLt, with a tile for most multiprocessors, and skinny. Of INT8 the library's sums take a kernel
-// more; of E4M3 with scales of rows it is slow for few rows of A. Timed on an H100 and an H200, M of 1 to 4096.
+// Where it beats cuBLASLt, with a small tile for a third of the multiprocessors, and skinny. Of INT8 the library's sums
+// take a kernel more; of E4M3 it is as fast for few rows of A where a scale is of the whole matrix. Timed on an H100
+// and an H200, M of 1 to 8192.
 bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    const int64_t m = dims->value[BW_GEMM_M];
-    if (4 * tiles_of(dims, 128) < 3 * (int64_t)facts->units) return false;
-    if (precision->compute == BW_INT8) return m > 16;
-    return precision->compute == BW_FP8_E4M3 && precision->activation_scales->rows != 0 && m > 8 && m <= 64;
+    if (3 * tiles_of(dims, 64, 64) < (int64_t)facts->units) return false;
+    if (precision->compute == BW_INT8) return true;
+    const int64_t most_of_others = precision->activation_scales->rows != 0 ? 8 : 128;
+    return precision->compute == BW_FP8_E4M3 && dims->value[BW_GEMM_M] > most_of_others;
 }
 
 bw_status bw_wgmma_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                           bw_cuda_launch_spec *out) {
     if (bw_dtype_get(precision->weight)->block_bytes == 1) return bw_wgmma_eight_choose(dims, precision, facts, out);
     // The last round of tiles leaves multiprocessors idle: fewer of them when tiles are small, which read more.
-    const auto rounds = [&](int columns) { return bw_ceil_div(tiles_of(dims, columns), facts->units); };
+    const auto rounds = [&](int columns) { return bw_ceil_div(tiles_of(dims, 128, columns), facts->units); };
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
         if (10 * rounds(256) <= 6 * rounds(128)) {

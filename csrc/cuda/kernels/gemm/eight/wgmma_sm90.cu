@@ -19,16 +19,18 @@ int choose_among(const bw_dims *dims, const bw_precision *precision, int units, 
     (void)((i++ == number && (choose<tiles, T, grouped>(dims, precision, units, out), true)) || ...);
     return (int)sizeof...(tiles);
 }
+template <bool grouped>
+int choose_e4m3(const bw_dims *dims, const bw_precision *precision, int units, int number, bw_cuda_launch_spec *out) {
+    return choose_among<bw_e4m3, grouped, few_rows, square, widest, wide, high, narrow, wider>(dims, precision, units,
+                                                                                               number, out);
+}
 
 // Returns how many tiles there are; number < 0: chooses none.
 int choose_tile(const bw_dims *dims, const bw_precision *precision, int units, int number, bw_cuda_launch_spec *out) {
     if (precision->weight == BW_INT8)
         return choose_among<int8_t, false, few_rows, square>(dims, precision, units, number, out);
-    if (bw_gemm_has_groups(precision))
-        return choose_among<bw_e4m3, true, few_rows, square, widest, wide, high, narrow>(dims, precision, units, number,
-                                                                                         out);
-    return choose_among<bw_e4m3, false, few_rows, square, widest, wide, high, narrow, wider>(dims, precision, units,
-                                                                                             number, out);
+    return bw_gemm_has_groups(precision) ? choose_e4m3<true>(dims, precision, units, number, out)
+                                         : choose_e4m3<false>(dims, precision, units, number, out);
 }
 
 // The first plan is what most shapes should do.
