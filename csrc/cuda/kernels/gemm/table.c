@@ -9,7 +9,7 @@
  *   separate  the same as FP16 in memory, then a product of FP16 (narrow/dequantize.cu)
  *   fused     the same eight at a time, in registers, for tensor cores (narrow/fused.cu)
  *   repacked  Q4_0 that was repacked once, few rows of A (narrow/q4_0.cu)
- *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
+ *   wgmma     Hopper's tensor cores, fed by TMA (wgmma.cuh)
  *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers
  * Where A has 8 bits too (eight/): coalesced, skinny, wgmma and cublaslt. */
 #include "cuda/kernels/gemm/gemm.h"

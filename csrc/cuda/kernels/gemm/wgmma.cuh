@@ -24,9 +24,8 @@ constexpr int band = 16;
 
 // What a block makes at a time: `groups` warpgroups' 64 rows and so many columns, in products of `piece` columns, which
 // warpgroups take by turns where that is less than all. So many blocks share a multiprocessor.
-template <int groups_, int columns_, int piece_ = columns_, int residents_ = 1, int at_once_ = 1>
+template <int groups_, int columns_, int piece_ = columns_, int residents_ = 1>
 struct wgmma_tile {
-    static constexpr int at_once = at_once_;
     static constexpr int groups = groups_, columns = columns_, piece = piece_, residents = residents_;
     static constexpr bool by_turns = groups > 1 && piece < columns;
     static constexpr int rows = 64 * groups, pieces = columns / piece, threads = (1 + groups) * bw_warpgroup;
@@ -277,54 +276,28 @@ BW_DEVICE void sum_steps(consumer<tile> &self, float (&totals)[tile::columns / 8
                          const wgmma_shape &shape, int row, int column) {
     constexpr int eights = tile::piece / 8;
     using factors = step_factors<tile::columns>;
-    float sums[tile::at_once][eights][4];
+    float sums[eights][4];
     factors own;
     if (grouped) own.load(scales, shape, row, column, 0);
-    const auto add = [&](const float(&part)[eights][4], const factors &its, int piece) {
-#pragma unroll
-        for (int n = 0; n < eights; n++) {
-            const int at = piece * eights + n;
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                totals[at][i] += grouped ? part[n][i] * its.factor[8 * at / factors::width][i / 2] : part[n][i];
-            }
-        }
-    };
-    int step = 0;
-    if constexpr (tile::at_once == 2) {
-        for (; step + 1 < shape.steps; step += 2) {
-            self.wait();
-            self.multiply(sums[0], false, bw_e4m3());
-            const int stage = self.at.stage;
-            self.at.advance();
-            self.wait();
-            self.multiply(sums[1], false, bw_e4m3());
-            if (grouped) own.find(scales, shape, row, column, step);
-            const factors first = own;
-            if (grouped) own.find(scales, shape, row, column, step + 1);
-            bw_products_wait<1>();
-            bw_registers_hold(sums[0]);
-            self.release(stage);
-            add(sums[0], first, 0);
-            bw_products_wait<0>();
-            bw_registers_hold(sums[1]);
-            self.release(self.at.stage);
-            self.at.advance();
-            add(sums[1], own, 0);
-        }
-    }
-    for (; step < shape.steps; step++, self.at.advance()) {
+    for (int step = 0; step < shape.steps; step++, self.at.advance()) {
         self.wait();
 #pragma unroll
         for (int piece = 0; piece < tile::pieces; piece++) {
             self.take_turn();
-            self.multiply(sums[0], false, bw_e4m3(), piece);
+            self.multiply(sums, false, bw_e4m3(), piece);
             self.give_turn();
             if (grouped && piece == 0) own.find(scales, shape, row, column, step);
             bw_products_wait<0>();
-            bw_registers_hold(sums[0]);
+            bw_registers_hold(sums);
             if (piece == tile::pieces - 1) self.release(self.at.stage);
-            add(sums[0], own, piece);
+#pragma unroll
+            for (int n = 0; n < eights; n++) {
+                const int at = piece * eights + n;
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    totals[at][i] += grouped ? sums[n][i] * own.factor[8 * at / factors::width][i / 2] : sums[n][i];
+                }
+            }
         }
     }
 }

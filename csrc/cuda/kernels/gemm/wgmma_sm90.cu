@@ -31,8 +31,8 @@ const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision,
 bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     if (3 * tiles_of(dims, 64, 64) < (int64_t)facts->units) return false;
     if (precision->compute == BW_INT8) return true;
-    const int64_t most_of_others = precision->activation_scales->rows != 0 ? 8 : 128;
-    return precision->compute == BW_FP8_E4M3 && dims->value[BW_GEMM_M] > most_of_others;
+    const int64_t few = precision->activation_scales->rows != 0 ? 8 : 128;
+    return precision->compute == BW_FP8_E4M3 && dims->value[BW_GEMM_M] > few;
 }
 
 bw_status bw_wgmma_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,

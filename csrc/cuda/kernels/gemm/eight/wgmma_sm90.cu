@@ -8,8 +8,6 @@ namespace {
 using few_rows = wgmma_tile<1, 64, 64, 2>;
 using narrow = wgmma_tile<2, 112>;
 using square = wgmma_tile<2, 128>;
-using double_square = wgmma_tile<2, 128, 128, 1, 2>;
-using double_narrow = wgmma_tile<2, 112, 112, 1, 2>;
 using high = wgmma_tile<3, 128>;
 using wide = wgmma_tile<2, 192>;
 using wider = wgmma_tile<2, 224, 112>;
@@ -23,7 +21,7 @@ int choose_among(const bw_dims *dims, const bw_precision *precision, int units, 
 }
 template <bool grouped>
 int choose_e4m3(const bw_dims *dims, const bw_precision *precision, int units, int number, bw_cuda_launch_spec *out) {
-    return choose_among<bw_e4m3, grouped, few_rows, square, widest, wide, high, narrow, wider, double_square, double_narrow>(dims, precision, units,
+    return choose_among<bw_e4m3, grouped, few_rows, square, widest, wide, high, narrow, wider>(dims, precision, units,
                                                                                                number, out);
 }
 
