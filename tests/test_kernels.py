@@ -14,6 +14,7 @@ import references
 from operations import OPERATIONS
 from operations.attention import attention
 from references import CUDA_MARKS, INSTRUCTION_SETS, REGISTRY, SPACING, check, decode, excess
+from test_decode import each_plan
 
 from bwprof import _core
 
@@ -477,3 +478,13 @@ def test_verify_reports_the_rows_it_checked(kernel_device, operation):
         assert verdict["verified"], verdict["reason"]
         assert verdict["max_error"] <= verdict["tolerance"]
         assert verdict["rows_checked"] >= min(4, verdict["rows_total"])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp8_e4m3", "fp8_tensor", "fp8_block", "int8"])
+def test_every_tile_of_eight_bits(precision):
+    """Rows that fill no tile, several tiles, groups of 128 that end within a step and before four of them do."""
+    with _core.Device("cuda") as device:
+        for m, n, k, beta in [(1, 8, 16, 0), (70, 264, 1040, 0), (333, 776, 400, 1), (200, 1040, 2176, 0)]:
+            shape = {"M": m, "N": n, "K": k, "beta": beta}
+            each_plan(device, lambda shape=shape: check(device, "gemm", "wgmma", precision, shape))

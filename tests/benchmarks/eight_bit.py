@@ -1,5 +1,5 @@
 """Products of activations and weights of eight bits on a GPU: every variant that takes a shape, beside PyTorch's
-_int_mm and _scaled_mm (scales of rows, and one for each operand).
+_int_mm and _scaled_mm (scales of rows, one for each operand, and those of blocks).
 
 Time, GB/s, TFLOP/s, share of the roof (the longer of a plain read of as many bytes and the arithmetic at twice FP16's
 peak), gain over FP16's default variant, and over PyTorch.
@@ -38,10 +38,18 @@ def peer_sets(torch: Any, precision: str, m: int, n: int, k: int) -> dict[str, C
         b_scale = torch.rand((1, n) if by_rows else (), device="cuda")
         return lambda: torch._scaled_mm(a, b.t(), scale_a=a_scale, scale_b=b_scale, out_dtype=dtype)
 
-    if precision == "int8":
-        return {"_int_mm": whole}
-    by_rows = {"by rows": lambda: scaled(True, torch.bfloat16)}  # it writes no FP16
-    return by_rows if precision == "fp8_e4m3" else {"whole": lambda: scaled(False, torch.float16)}
+    def blocks() -> Callable[[], object]:
+        a, b = (torch.randn(rows, k, device="cuda").to(torch.float8_e4m3fn) for rows in (m, n))
+        a_scale = torch.rand(k // 128, m, device="cuda").t()
+        b_scale = torch.rand(n // 128, k // 128, device="cuda").t()
+        return lambda: torch._scaled_mm(a, b.t(), scale_a=a_scale, scale_b=b_scale, out_dtype=torch.bfloat16)
+
+    return {
+        "int8": {"_int_mm": whole},
+        "fp8_e4m3": {"by rows": lambda: scaled(True, torch.bfloat16)},  # it writes no FP16
+        "fp8_tensor": {"whole": lambda: scaled(False, torch.float16)},
+        "fp8_block": {"blocks": blocks},
+    }[precision]
 
 
 def case_rows(peers: Peers, m: int, n: int, k: int, seconds: float) -> list[list[object]]:

@@ -1,6 +1,8 @@
 /* Chooses a launch's plan by timing all of them. */
 #include "cuda/libraries/plans.h"
 
+#include <stdlib.h>
+
 #include "cuda/libraries/cupti.h"
 
 /* *best = -1: nothing can be timed. */
@@ -28,5 +30,47 @@ bw_status bw_cuda_choose_plan(const bw_launch *sets, int64_t set_count, uint64_t
     }
     if (found >= count) return bw_fail(BW_CODE_UNSUPPORTED, "this shape has %d plans", count);
     *best = found < 0 ? 0 : found;
+    return BW_OK;
+}
+
+typedef struct plan_search {
+    const bw_launch *sets;
+    int64_t set_count;
+    bw_cuda_choose_by_plan *choose;
+    bw_cuda_launch_spec *spec; /* of the candidate that is timed */
+} plan_search;
+
+static bw_status ready_plan(void *context, int candidate, int64_t first, int launches) {
+    plan_search *self = context;
+    const bw_launch *launch = &self->sets[0];
+    (void)first, (void)launches;
+    free(self->spec->maps);
+    *self->spec = (bw_cuda_launch_spec){0};
+    BW_TRY(self->choose(launch->dims, launch->precision, &launch->device->facts, candidate, self->spec));
+    return bw_cuda_prepare_spec(self->sets, self->set_count, self->spec);
+}
+
+static bw_status enqueue_plan(void *context, int candidate, int64_t launch) {
+    plan_search *self = context;
+    bw_launch set = self->sets[launch % self->set_count];
+    (void)candidate;
+    set.state = self->spec;
+    return bw_cuda_prepared_launch(&set);
+}
+
+bw_status bw_cuda_prepare_fastest(const bw_launch *sets, int64_t set_count, uint64_t key,
+                                  bw_cuda_choose_by_plan *choose, int count, void **state) {
+    bw_cuda_launch_spec *spec = calloc(1, sizeof *spec);
+    if (!spec) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
+    plan_search search = {sets, set_count, choose, spec};
+    const bw_search_calls calls = {ready_plan, enqueue_plan, &search};
+    int best = 0;
+    bw_status status = bw_cuda_choose_plan(sets, set_count, key, &calls, count, &best);
+    if (!status) status = ready_plan(&search, best, 0, 0);
+    if (status) {
+        bw_cuda_prepared_release(spec);
+        return status;
+    }
+    *state = spec;
     return BW_OK;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/backend.h"
+#include "cuda/launch/prepared.h"
 #include "cuda/launch/search.h"
 #include "cuda/runtime/plan_cache.h"
 
@@ -13,5 +14,11 @@ BW_C_BEGIN
  */
 bw_status bw_cuda_choose_plan(const bw_launch *sets, int64_t set_count, uint64_t key, const bw_search_calls *calls,
                               int count, int *best);
+
+/* A variant's `choose` with the number of a plan; and its `prepare`, with the fastest of `count` plans. */
+typedef bw_status bw_cuda_choose_by_plan(const bw_dims *dims, const bw_precision *precision,
+                                         const bw_device_facts *facts, int plan, bw_cuda_launch_spec *out);
+bw_status bw_cuda_prepare_fastest(const bw_launch *sets, int64_t set_count, uint64_t key,
+                                  bw_cuda_choose_by_plan *choose, int count, void **state);
 
 BW_C_END

@@ -73,6 +73,12 @@ bw_cuda_choose bw_repack_choose;
 const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_wgmma_choose;
+bw_status bw_wgmma_prepare(const bw_launch *sets, int64_t set_count, void **state);
+bw_status bw_wgmma_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out);
+
+/* eight/wgmma_sm90.cu */
+bw_cuda_choose bw_wgmma_eight_choose;
+bw_status bw_wgmma_eight_prepare(const bw_launch *sets, int64_t set_count, void **state); /* times plans */
 
 /* eight/scale.cu: what follows a library's products of INT8 */
 bw_cuda_choose bw_gemm_scale_choose;

@@ -9,7 +9,7 @@
  *   separate  the same as FP16 in memory, then a product of FP16 (narrow/dequantize.cu)
  *   fused     the same eight at a time, in registers, for tensor cores (narrow/fused.cu)
  *   repacked  Q4_0 that was repacked once, few rows of A (narrow/q4_0.cu)
- *   wgmma     Hopper's tensor cores, fed by TMA (wgmma_sm90.cu)
+ *   wgmma     Hopper's tensor cores, fed by TMA (wgmma.cuh)
  *   cublaslt  NVIDIA's library: tensor cores, and the algorithm that is fastest here among those it offers
  * Where A has 8 bits too (eight/): coalesced, skinny, wgmma and cublaslt. */
 #include "cuda/kernels/gemm/gemm.h"
@@ -44,7 +44,6 @@ BW_CUDA_PREPARE(per_block, bw_q4_0_per_block_choose)
 BW_CUDA_PREPARE(separate, bw_separate_choose)
 BW_CUDA_PREPARE(scalar, bw_scalar_choose)
 BW_CUDA_PREPARE(repacked, bw_q4_0_repacked_choose)
-BW_CUDA_PREPARE(wgmma, bw_wgmma_choose)
 
 static const bw_variant rows[] = {
     VARIANT(naive, bw_gemm_naive_refuses, PRECISIONS, .text = "a thread an element of D",
@@ -171,7 +170,10 @@ static const bw_variant rows[] = {
      .rounds_once = false, /* of E4M3 */
      .refuses = bw_wgmma_refuses,
      .prefers = bw_wgmma_prefers,
-     BW_CUDA_HOOKS(wgmma)},
+     .prepare = bw_wgmma_prepare,
+     .release = bw_cuda_prepared_release,
+     .launch = bw_cuda_prepared_launch,
+     .describe = bw_wgmma_describe},
     {.name = "cublaslt",
      .text = "NVIDIA cuBLASLt, the fastest of the algorithms it offers",
      .prediction = {.changes = "NVIDIA's library: on Hopper wgmma and TMA, and the fastest of its algorithms",

@@ -1,0 +1,399 @@
+// gemm on Hopper's tensor cores: a warpgroup's products read A and B from shared memory, where TMA puts them.
+//   - a block per multiprocessor, two for few rows of A, walks over tiles of D; a producer thread keeps four to eight
+//     steps of K, 128 bytes of each row, on their way, past the end of a tile too. Fewer rows of A than a tile has are
+//     copied alone: what the others hold goes nowhere;
+//   - one to three warpgroups take 64 rows of the tile each, all sums in registers, which the producer's warpgroup
+//   gives
+//     up;
+//   - blocks that run at the same time share rows of A and of B in the L2: tiles go down a band of 16 before the next
+//     column. (Pairs of blocks that send each other half of B, as a cluster, brought nothing on H200, and cost time in
+//     E4M3; steps of K in another order in each block cost time.)
+// Rows of A, B and D are multiples of 16 bytes; TMA fills what lies beyond the matrices with zeros.
+#pragma once
+
+#include "cuda/kernels/common/sm90.cuh"
+#include "cuda/kernels/gemm/eight/products_sm90.cuh"
+#include "cuda/kernels/gemm/gemm.h"
+#include "cuda/launch/choose.cuh"
+#include "ops/families/gemm.h"
+
+namespace {
+
+constexpr int step_bytes = bw_panel_bytes;  // of K
+constexpr int band = 16;
+
+// What a block makes at a time: `groups` warpgroups' 64 rows and so many columns, in products of `piece` columns, which
+// warpgroups take by turns where that is less than all. So many blocks share a multiprocessor.
+template <int groups_, int columns_, int piece_ = columns_, int residents_ = 1>
+struct wgmma_tile {
+    static constexpr int groups = groups_, columns = columns_, piece = piece_, residents = residents_;
+    static constexpr bool by_turns = groups > 1 && piece < columns;
+    static constexpr int rows = 64 * groups, pieces = columns / piece, threads = (1 + groups) * bw_warpgroup;
+    static constexpr int a_bytes = rows * step_bytes, stage_bytes = a_bytes + columns * step_bytes;
+    static constexpr int stages_fit = ((residents == 1 ? 227 : 113) * 1024 - bw_panels_spare - 256) / stage_bytes;
+    static constexpr int stages = stages_fit < 8 ? stages_fit : 8;
+    static constexpr int shared_bytes = bw_panels_spare + stages * (stage_bytes + 2 * (int)sizeof(uint64_t));
+    // Of a thread: the producer's warpgroup gives up what the others take.
+    static constexpr int registers_few = groups == 1 ? 56 : groups == 2 ? 24 : 32;
+    static constexpr int registers_many = groups == 1 ? 192 : groups == 2 ? 240 : 160;
+    static_assert(residents == (groups == 1 ? 2 : 1), "other blocks have other numbers of registers");
+};
+
+struct wgmma_shape {
+    int m, n, steps;  // of K
+    int tiles_m, tiles_n;
+    int rows;  // of A that a step copies
+};
+
+// A place in the ring of stages, and its barriers' parity.
+template <int stages>
+struct ring {
+    int stage = 0;
+    uint32_t parity = 0;
+    __device__ __forceinline__ void advance() {
+        if (++stage == stages) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+template <typename tile>
+BW_DEVICE void place_tile(const wgmma_shape &shape, int index, int *row0, int *column0) {
+    const int first = index / (band * shape.tiles_n) * band, within = index - first * shape.tiles_n;
+    const int rows = min(band, shape.tiles_m - first);
+    *row0 = (first + within % rows) * tile::rows;
+    *column0 = within / rows * tile::columns;
+}
+
+template <typename tile, typename T>
+BW_DEVICE void produce(const CUtensorMap &a_map, const CUtensorMap &b_map, const wgmma_shape &shape, uint32_t stages,
+                       uint32_t full, uint32_t empty) {
+    constexpr int step_elems = step_bytes / (int)sizeof(T);
+    ring<tile::stages> at;
+    for (int index = (int)blockIdx.x; index < shape.tiles_m * shape.tiles_n; index += (int)gridDim.x) {
+        int row0, column0;
+        place_tile<tile>(shape, index, &row0, &column0);
+        for (int step = 0; step < shape.steps; step++, at.advance()) {
+            const uint32_t a = stages + at.stage * tile::stage_bytes, barrier = full + 8 * at.stage;
+            bw_barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
+            bw_barrier_expect(barrier, (shape.rows + tile::columns) * step_bytes);
+            bw_tensor_load(a, a_map, barrier, step * step_elems, row0);
+            bw_tensor_load(a + tile::a_bytes, b_map, barrier, step * step_elems, column0);
+        }
+    }
+}
+
+// The columns before `end` of a fragment.
+template <int eights>
+BW_DEVICE void store_tile(float (&sums)[eights][4], float *d, const wgmma_shape &shape, int row, int column0, int end) {
+#pragma unroll
+    for (int n = 0; n < eights; n++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int column = column0 + 8 * n + (int)threadIdx.x % 4 * 2;
+            if (row + 8 * half >= shape.m || column >= end) continue;
+            *(float2 *)&d[(int64_t)(row + 8 * half) * shape.n + column] =
+                make_float2(sums[n][2 * half], sums[n][2 * half + 1]);
+        }
+    }
+}
+template <int eights, typename T>
+BW_DEVICE void store_tile(float (&sums)[eights][4], T *d, const wgmma_shape &shape, int row, int column0, int end) {
+    bw_store_fragment(sums, d + column0, shape.n, row, shape.m, end - column0, {1.0f, 1.0f});
+}
+
+template <int eights, typename T>
+BW_DEVICE void add_tile(float (&sums)[eights][4], const T *c, const wgmma_shape &shape, int row, int column0) {
+#pragma unroll
+    for (int n = 0; n < eights; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int at_row = row + i / 2 * 8, column = column0 + 8 * n + (int)threadIdx.x % 4 * 2 + i % 2;
+            if (at_row < shape.m && column < shape.n) {
+                sums[n][i] += bw_to_float(c[(int64_t)at_row * shape.n + column]);
+            }
+        }
+    }
+}
+
+// Loads that start where they are written.
+BW_DEVICE float load_early(const float *from) {
+    float value;
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(value) : "l"(from));
+    return value;
+}
+BW_DEVICE float2 load_early(const float2 *from) {
+    float2 value;
+    asm volatile("ld.global.nc.v2.f32 {%0, %1}, [%2];" : "=f"(value.x), "=f"(value.y) : "l"(from));
+    return value;
+}
+
+// Scales of a tile's sums over all of K, asked for when the tile begins: those of a lane's rows, and a warp's columns,
+// of which lane l holds number 2 l and the next of each 64.
+template <int columns>
+struct tile_scales {
+    static constexpr int parts = (columns + 63) / 64;
+    float of_row[2];
+    float2 of_columns[parts];
+    __device__ __forceinline__ void load(const bw_gemm_scales &scales, const wgmma_shape &shape, int row, int column0) {
+        float2 all = {};
+        of_row[0] = load_early(&scales.a[(int64_t)min(row, shape.m - 1) * scales.of_rows]);
+        of_row[1] = load_early(&scales.a[(int64_t)min(row + 8, shape.m - 1) * scales.of_rows]);
+        if (!scales.of_rows) all.x = all.y = load_early(scales.b);
+#pragma unroll
+        for (int i = 0; i < parts; i++) {
+            const int column = column0 + 64 * i + (int)threadIdx.x % 32 * 2;
+            of_columns[i] = all;
+            if (scales.of_rows) of_columns[i] = load_early((const float2 *)&scales.b[min(column, shape.n - 2)]);
+        }
+    }
+    // Of a lane's two columns of the eight that are number n.
+    __device__ __forceinline__ float2 find(int n) const {
+        const int holder = n % 8 * 4 + (int)threadIdx.x % 4;
+        return make_float2(__shfl_sync(bw_all_lanes, of_columns[n / 8].x, holder),
+                           __shfl_sync(bw_all_lanes, of_columns[n / 8].y, holder));
+    }
+};
+
+// D of a lane's sums, 32 columns at a time: as numbers, times the scales of their rows and columns, + c.
+template <bool scaled, bool adds, int eights, typename Sum, typename TD>
+BW_DEVICE void finish_tile(const Sum (&sums)[eights][4], const TD *c, TD *d, const tile_scales<8 * eights> &scales,
+                           const wgmma_shape &shape, int row, int column0) {
+    constexpr int at_once = 4;
+    const int end = min(column0 + 8 * eights, shape.n);
+#pragma unroll
+    for (int first = 0; first < eights; first += at_once) {
+        float part[at_once][4] = {};
+#pragma unroll
+        for (int n = 0; n < at_once && first + n < eights; n++) {
+            float2 of_column = {};
+            if (scaled) of_column = scales.find(first + n);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                part[n][i] = (float)sums[first + n][i];
+                if (scaled) part[n][i] *= scales.of_row[i / 2] * (i % 2 ? of_column.y : of_column.x);
+            }
+        }
+        if (adds) add_tile(part, c, shape, row, column0 + 8 * first);
+        store_tile(part, d, shape, row, column0 + 8 * first, end);
+    }
+}
+
+// The consumers' view of the ring of stages.
+template <typename tile>
+struct consumer {
+    uint32_t full, empty;
+    uint32_t left, right;  // where the first stage's A and B are, as descriptors have it
+    int lane, group;       // group: of the block's consumers
+    ring<tile::stages> at;
+
+    // Starts the products of a step that is there, with a piece of its columns.
+    template <typename T, typename Sum>
+    __device__ __forceinline__ void multiply(Sum (&sums)[tile::piece / 8][4], bool adds, T, int piece = 0) const {
+        const uint64_t high = bw_describe_rows(0);
+        const uint32_t further = at.stage * (tile::stage_bytes >> 4);
+        const uint64_t left = high | (this->left + further);
+        const uint64_t right = high | (this->right + further + piece * (tile::piece * step_bytes >> 4));
+        bw_registers_hold(sums);
+        bw_products_begin();
+#pragma unroll
+        for (int i = 0; i < 4; i++) bw_product(sums, left + 2 * i, right + 2 * i, adds || i != 0, T());
+        bw_products_commit();
+        bw_registers_hold(sums);
+    }
+    __device__ __forceinline__ void wait() const {
+        bw_barrier_wait(full + 8 * at.stage, at.parity);
+    }
+    // This warp has read a stage.
+    __device__ __forceinline__ void release(int stage) const {
+        if (lane == 0) bw_barrier_arrive(empty + 8 * stage);
+    }
+    // Its turn to start products comes, and goes to the next one.
+    __device__ __forceinline__ void take_turn() const {
+        if (tile::by_turns) asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
+    }
+    __device__ __forceinline__ void give_turn() const {
+        if (tile::by_turns) asm volatile("bar.arrive %0, 256;" ::"r"(1 + (group + 1) % tile::groups) : "memory");
+    }
+};
+
+template <typename tile, typename T, typename Sum>
+BW_DEVICE void sum_steps(consumer<tile> &self, int steps, Sum (&sums)[tile::columns / 8][4], T) {
+    int before = 0;
+    for (int step = 0; step < steps; step++, self.at.advance()) {
+        self.wait();
+        self.multiply(sums, step != 0, T());
+        // The step before has been read, this one's products go on.
+        bw_products_wait<1>();
+        if (step > 0) self.release(before);
+        before = self.at.stage;
+    }
+    bw_products_wait<0>();
+    bw_registers_hold(sums);
+    self.release(before);
+}
+
+// Factors of a step's sums where each 128 of K have scales of their own: a lane asks for those of every fourth step, of
+// its two rows and of each `width` columns, four steps ahead, and all lanes of a quad take them from each other.
+template <int columns>
+struct step_factors {
+    static constexpr int width = columns % 128 == 0 ? 128 : columns % 64 == 0 ? 64 : columns % 32 == 0 ? 32 : 16;
+    static constexpr int parts = columns / width;
+    float of_row[2], of_columns[parts];  // that are asked for
+    float products[parts][2], factor[parts][2];
+    __device__ __forceinline__ void load(const bw_gemm_scales &scales, const wgmma_shape &shape, int row, int column,
+                                         int first) {
+        const int step = min(first + (int)threadIdx.x % 4, shape.steps - 1);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            of_row[i] = load_early(&scales.a[(int64_t)min(row + 8 * i, shape.m - 1) * scales.groups + step]);
+        }
+#pragma unroll
+        for (int i = 0; i < parts; i++) {
+            const int square = min(column + width * i, shape.n - 1) / bw_scaled_block;
+            of_columns[i] = load_early(&scales.b[(int64_t)square * scales.groups + step]);
+        }
+    }
+    __device__ __forceinline__ void find(const bw_gemm_scales &scales, const wgmma_shape &shape, int row, int column,
+                                         int step) {
+        if (step % 4 == 0) {
+#pragma unroll
+            for (int i = 0; i < 2 * parts; i++) products[i / 2][i % 2] = of_row[i % 2] * of_columns[i / 2];
+            load(scales, shape, row, column, step + 4);
+        }
+#pragma unroll
+        for (int i = 0; i < 2 * parts; i++) {
+            factor[i / 2][i % 2] = __shfl_sync(bw_all_lanes, products[i / 2][i % 2], step % 4, 4);
+        }
+    }
+};
+
+// Tensor cores add up E4M3 less exactly than FP32 does: each step has a sum of its own, and the other warpgroups'
+// products go on while it is added to the totals. A step is a group of K, which may have scales.
+template <typename tile, bool grouped>
+BW_DEVICE void sum_steps(consumer<tile> &self, float (&totals)[tile::columns / 8][4], const bw_gemm_scales &scales,
+                         const wgmma_shape &shape, int row, int column) {
+    constexpr int eights = tile::piece / 8;
+    using factors = step_factors<tile::columns>;
+    float sums[eights][4];
+    factors own;
+    if (grouped) own.load(scales, shape, row, column, 0);
+    for (int step = 0; step < shape.steps; step++, self.at.advance()) {
+        self.wait();
+#pragma unroll
+        for (int piece = 0; piece < tile::pieces; piece++) {
+            self.take_turn();
+            self.multiply(sums, false, bw_e4m3(), piece);
+            self.give_turn();
+            if (grouped && piece == 0) own.find(scales, shape, row, column, step);
+            bw_products_wait<0>();
+            bw_registers_hold(sums);
+            if (piece == tile::pieces - 1) self.release(self.at.stage);
+#pragma unroll
+            for (int n = 0; n < eights; n++) {
+                const int at = piece * eights + n;
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    totals[at][i] += grouped ? sums[n][i] * own.factor[8 * at / factors::width][i / 2] : sums[n][i];
+                }
+            }
+        }
+    }
+}
+
+template <typename tile, typename T, bool grouped, typename TD>
+BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const wgmma_shape &shape, uint32_t stages,
+                       uint32_t full, uint32_t empty) {
+    // By shuffling, the compiler knows that all lanes have the same; what an asm has written it keeps, instead of
+    // working it out anew in each step.
+    const int group = __shfl_sync(bw_all_lanes, (int)threadIdx.x / bw_warpgroup, 0) - 1;
+    int lane = (int)threadIdx.x % 32;
+    uint32_t left = (stages + group * 64 * step_bytes & 0x3ffff) >> 4, right = (stages + tile::a_bytes & 0x3ffff) >> 4;
+    asm volatile("" : "+r"(lane), "+r"(left), "+r"(right), "+r"(full), "+r"(empty));
+    const int row_in_tile = 64 * group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + lane / 4;
+    consumer<tile> self = {full, empty, left, right, lane, group, {}};
+    if (group == tile::groups - 1) self.give_turn();
+    for (int index = (int)blockIdx.x; index < shape.tiles_m * shape.tiles_n; index += (int)gridDim.x) {
+        int row0, column0;
+        place_tile<tile>(shape, index, &row0, &column0);
+        const int row = row0 + row_in_tile;
+        typename bw_gemm_types<T>::sum sums[tile::columns / 8][4] = {};
+        tile_scales<tile::columns> own;
+        if (bw_gemm_types<T>::scaled && !grouped) own.load(scales, shape, row, column0);
+        if constexpr (std::is_same_v<T, bw_e4m3>) {
+            sum_steps<tile, grouped>(self, sums, scales, shape, row, column0);
+        } else {
+            sum_steps(self, shape.steps, sums, T());
+        }
+        constexpr bool scaled = bw_gemm_types<T>::scaled && !grouped;
+        if (c) {
+            finish_tile<scaled, true>(sums, c, d, own, shape, row, column0);
+        } else {
+            finish_tile<scaled, false>(sums, c, d, own, shape, row, column0);
+        }
+    }
+    if (group == 0) self.take_turn();
+}
+
+template <typename tile, typename T, typename TD, bool grouped>
+__global__ void __launch_bounds__(tile::threads, tile::residents)
+    gemm_wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map, const TD *c,
+                      TD *d, bw_gemm_scales scales, wgmma_shape shape) {
+    const uint32_t stages = bw_panels_shared(), full = stages + tile::stages * tile::stage_bytes;
+    const uint32_t empty = full + 8 * tile::stages;
+    if (threadIdx.x == 0) {
+        bw_tensor_prefetch(a_map);
+        bw_tensor_prefetch(b_map);
+        for (int i = 0; i < tile::stages; i++) {
+            bw_barrier_init(full + 8 * i, 1);
+            bw_barrier_init(empty + 8 * i, 4 * tile::groups);  // warps
+        }
+        bw_barrier_publish();
+    }
+    __syncthreads();
+    if (threadIdx.x < bw_warpgroup) {
+        bw_registers_fewer<tile::registers_few>();
+        if (threadIdx.x == 0) produce<tile, T>(a_map, b_map, shape, stages, full, empty);
+    } else {
+        bw_registers_more<tile::registers_many>();
+        consume<tile, T, grouped>(c, d, scales, shape, stages, full, empty);
+    }
+}
+
+bw_tensor_view rows_of(int operand, bw_dtype dtype, int element_bytes, int64_t rows, int64_t k, int box_rows) {
+    bw_tensor_view view = {};
+    view.operand = operand;
+    view.dtype = dtype;
+    view.rank = 2;
+    view.extent[0] = k;
+    view.extent[1] = rows;
+    view.stride[1] = k * element_bytes;
+    view.box[0] = step_bytes / element_bytes;
+    view.box[1] = box_rows;
+    return view;
+}
+
+template <typename tile, typename T, bool grouped = false>
+void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cuda_launch_spec *out) {
+    const bw_dtype dtype = precision->weight;
+    constexpr int bytes = (int)sizeof(T);
+    const int64_t *value = dims->value;
+    const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
+    const wgmma_shape shape = {(int)m,
+                               (int)n,
+                               (int)bw_ceil_div(k * bytes, step_bytes),
+                               (int)bw_ceil_div(m, tile::rows),
+                               (int)bw_ceil_div(n, tile::columns),
+                               (int)bw_min64(m, tile::rows)};
+    const int64_t tiles = (int64_t)shape.tiles_m * shape.tiles_n;
+    bw_cuda_kernel *chosen = bw_choose(
+        out, gemm_wgmma_kernel<tile, T, typename bw_gemm_types<T>::result, grouped>,
+        dim3((unsigned)bw_min64(tiles, (int64_t)units * tile::residents)), dim3(tile::threads), tile::shared_bytes,
+        rows_of(BW_GEMM_A, dtype, bytes, m, k, shape.rows), rows_of(BW_GEMM_B, dtype, bytes, n, k, tile::columns),
+        bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C), bw_from_operand(BW_GEMM_D),
+        bw_gemm_scales_of(dims, precision), shape);
+    bw_gemm_place_scales(chosen, 4, precision);
+}
+
+}  // namespace
