@@ -2,9 +2,8 @@
 //   - a block per multiprocessor, two for few rows of A, walks over tiles of D; a producer thread keeps four to eight
 //     steps of K, 128 bytes of each row, on their way, past the end of a tile too. Fewer rows of A than a tile has are
 //     copied alone: what the others hold goes nowhere;
-//   - one to three warpgroups take 64 rows of the tile each, all sums in registers, which the producer's warpgroup
-//   gives
-//     up;
+//   - one to three warpgroups take 64 rows of the tile each, all sums in registers; the producer's warpgroup gives up
+//     its own;
 //   - blocks that run at the same time share rows of A and of B in the L2: tiles go down a band of 16 before the next
 //     column. (Pairs of blocks that send each other half of B, as a cluster, brought nothing on H200, and cost time in
 //     E4M3; steps of K in another order in each block cost time.)
