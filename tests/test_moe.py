@@ -46,33 +46,40 @@ def test_routing_that_there_is_not_is_refused(params: dict[str, int], message: s
 
 SHAPE = {"tokens": 23, "experts": 5, "top_k": 2, "active": 5, "N": 69, "K": 256}
 COUNTS = [0, 40, 0, 5, 1]
+FEW = {**SHAPE, "tokens": 5, "K": 2560}  # as many as on average would be 2 for each expert
 
 
-def routed(counts: list[int]) -> dict[str, bytes]:
+def routed(counts: list[int], tokens: int) -> dict[str, bytes]:
     """Rows in another order than tokens, so many for each expert."""
-    rows = np.arange(sum(counts), dtype=np.int32) * 7 % SHAPE["tokens"]
+    rows = np.arange(sum(counts), dtype=np.int32) * 7 % tokens
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     return {"rows": rows.astype(np.int32).tobytes(), "offsets": offsets.tobytes()}
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_every_variant_follows_a_callers_routing(kernel_device: Any, precision: str) -> None:
+@pytest.mark.parametrize(
+    ("precision", "shape", "counts"),
+    [("fp32", SHAPE, COUNTS), ("bf16", SHAPE, COUNTS), ("bf16", FEW, [0, 7, 0, 2, 1])],
+)
+def test_every_variant_follows_a_callers_routing(
+    kernel_device: Any, precision: str, shape: dict[str, int], counts: list[int]
+) -> None:
     """One expert has nearly all rows, others none; offsets that do not rise harm nothing."""
-    for variant in kernel_device.variants("moe_gemm", precision, SHAPE):
+    tokens, rows = shape["tokens"], sum(counts)
+    for variant in kernel_device.variants("moe_gemm", precision, shape):
         name = variant["name"]
         if variant["refuses"]:
             continue
-        with _core.Case(kernel_device, "moe_gemm", precision, SHAPE, variant=name) as case:
+        with _core.Case(kernel_device, "moe_gemm", precision, shape, variant=name) as case:
             operands = {operand["name"]: operand for operand in case.operands}
-            bits = case.inputs() | routed(COUNTS)
+            bits = case.inputs() | routed(counts, tokens)
             right = experts_product({key: references.decode(operands[key], data) for key, data in bits.items()})
             found = references.decode(operands["D"], case.run(bits)["D"])
             limit = OPERATIONS["moe_gemm"].allowed_error(precision, case.params)
             assert references.excess(found, right, limit, references.SPACING[precision]).max() <= 1, name
-            falling = np.array([0, 46, 3, 46, 0, 46], dtype=np.int32).tobytes()
+            falling = np.array([0, rows, 3, rows, 0, rows], dtype=np.int32).tobytes()
             case.run(bits | {"offsets": falling})
-            with pytest.raises(ValueError, match="rows element 0 is 23: allowed is 0 to 22"):
-                case.run({"rows": np.full(46, 23, dtype=np.int32).tobytes()})
+            with pytest.raises(ValueError, match=f"rows element 0 is {tokens}: allowed is 0 to {tokens - 1}"):
+                case.run({"rows": np.full(rows, tokens, dtype=np.int32).tobytes()})
 
 
 # ---- what verification sees ----
@@ -107,6 +114,7 @@ def test_a_wrong_token_expert_or_scale_is_beyond_the_tolerance() -> None:
 def test_each_plan_of_a_gpu_is_right(precision: str) -> None:
     """From 1 to more than 16 tokens an expert, more tiles than blocks and fewer, short rows and long."""
     shapes = [(1, 8, 2, 2, 70, 2048), (16, 64, 4, 41, 2500, 768), (9, 3, 2, 3, 85, 8192), (40, 5, 2, 5, 333, 1280)]
+    shapes.append((48, 8, 2, 8, 600, 14336))  # more of A than there is room for
     with _core.Device("cuda") as device:
         for shape in [*shapes, (2, 30, 6, 12, 9001, 256)]:
             params = dict(zip(("tokens", "experts", "top_k", "active", "N", "K"), shape, strict=True))
