@@ -51,7 +51,6 @@ BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &cache_map, c
 // What both consumers do; `right` says which half of the output is theirs.
 template <bool narrow, bool right, typename T>
 struct latent_consumer {
-    static constexpr int stages = stages_of(narrow);
     const bw_latent_work &work;
     uint32_t shared;
     latent_barriers at;
@@ -104,13 +103,14 @@ struct latent_consumer {
     }
     // Starts out += weights V of the tile.
     __device__ __forceinline__ void start_values(int more) {
-        const uint64_t v = bw_describe_columns(tile_at(tiles) + (right ? half_panels * panel_bytes : 0), panel_bytes);
+        const uint64_t v = bw_describe_once(
+            bw_describe_columns(tile_at(tiles) + (right ? half_panels * panel_bytes : 0), panel_bytes));
         bw_registers_hold(out);
         bw_registers_hold(weights);
         bw_products_begin();
 #pragma unroll
         for (int i = 0; i < key_steps; i++) {
-            bw_product_transposed(out, weights[i], v + i * (16 * bw_panel_bytes >> 4), i != 0 || more, T());
+            bw_product_transposed(out, weights[i], bw_describe_step(v, i * (16 * bw_panel_bytes >> 4)), i != 0 || more, T());
         }
         bw_products_commit();
     }
@@ -218,13 +218,14 @@ struct latent_left : latent_consumer<narrow, false, T> {
 
     // Starts scores (+)= Q K^T, over `steps` panels from `panel` on, of a tile.
     __device__ __forceinline__ void start_scores(uint32_t tile, int panel, int count, bool more) {
-        const uint64_t q = bw_describe_rows(this->shared), k = bw_describe_rows(this->tile_at(tile));
+        const uint64_t q = bw_describe_once(bw_describe_rows(this->shared));
+        const uint64_t k = bw_describe_once(bw_describe_rows(this->tile_at(tile)));
 #pragma unroll
         for (int p = panel; p < panel + count; p++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int step = (p * panel_bytes >> 4) + 2 * i;
-                bw_product(scores, q + step, k + step, more || p > panel || i > 0, T());
+                bw_product(scores, bw_describe_step(q, step), bw_describe_step(k, step), more || p > panel || i > 0, T());
             }
         }
     }
@@ -269,7 +270,7 @@ struct latent_left : latent_consumer<narrow, false, T> {
     // Where there are scales, each key's column times its own and `factor`.
     __device__ __forceinline__ void scale_keys(float factor) {
         if constexpr (narrow) {
-            const uint32_t from = this->shared + scales_at + (int)threadIdx.x % 4 * (int)sizeof(float2);
+            const uint32_t from = this->shared + scales_at + this->stage() * scales_bytes + (int)threadIdx.x % 4 * (int)sizeof(float2);
 #pragma unroll
             for (int n = 0; n < tile_keys / 8; n++) {
                 float scale[2];
@@ -301,13 +302,12 @@ struct latent_left : latent_consumer<narrow, false, T> {
         if (last && room < tile_keys) this->clear_beyond(room);
         if (more) this->rescale();
         this->start_values(more);
-        if (!last && !narrow) start_left_scores(this->tiles + 1);
-        bw_products_wait<last || narrow ? 0 : 1>();
+        if (!last) start_left_scores(this->tiles + 1);
+        bw_products_wait<last ? 0 : 1>();
         bw_registers_hold(this->out);
         bw_registers_hold(this->weights);
         this->release();
         this->tiles++;
-        if (!last && narrow) start_left_scores(this->tiles);
     }
 
     __device__ __forceinline__ void run(const bw_latent_segment &segment, T *to) {
@@ -374,7 +374,7 @@ struct latent_right : latent_consumer<narrow, true, T> {
     __device__ __forceinline__ void step(int more, int room, bool last) {
         take(true);
         this->wait_full(this->tiles, true);
-        if (!narrow && !last) bw_barrier_wait(this->at.scores_done(), lagged++ & 1);
+        if (!last) bw_barrier_wait(this->at.scores_done(), lagged++ & 1);
         if (room < tile_keys) this->clear_beyond(room);
         if (more) this->rescale();
         this->start_values(more);
@@ -414,7 +414,6 @@ BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap *cache_map, T 
             bw_barrier_init(at.full(i / 2, i % 2), narrow ? 4 : 1);
             bw_barrier_init(at.empty(i / 2, i % 2), 4);
         }
-        for (int i = 0; i < 2; i++) bw_barrier_init(at.raw_full(i), 1);
         bw_barrier_init(at.gathered(), 1);
         bw_barrier_publish();
         if (work.cluster > 1) bw_barrier_expect(at.gathered(), gathered_bytes);
@@ -424,7 +423,7 @@ BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap *cache_map, T 
     bw_latent_segment segment;
     const int group = __shfl_sync(bw_all_lanes, (int)threadIdx.x / bw_warpgroup, 0);
     if (group == 0) {
-        bw_registers_fewer<narrow ? 40 : 24>();
+        bw_registers_fewer<narrow ? 72 : 24>();
         if constexpr (narrow) {
             produce_narrow(q_map, work, walk, shared, at);
         } else {
@@ -432,11 +431,11 @@ BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap *cache_map, T 
             __syncwarp();
         }
     } else if (group == 1) {
-        bw_registers_more<narrow ? 232 : 240>();
+        bw_registers_more<narrow ? 216 : 240>();
         latent_left<narrow, T> self = {{work, shared, at, 0, 0, 0}};
         while (walk.next_of_warp(work, (int)blockIdx.y, segment)) self.run(segment, out);
     } else {
-        bw_registers_more<narrow ? 232 : 240>();
+        bw_registers_more<narrow ? 216 : 240>();
         latent_right<narrow, T> self = {{work, shared, at, 0, 0, 0}};
         while (walk.next_of_warp(work, (int)blockIdx.y, segment)) self.run(segment, out);
     }

@@ -17,19 +17,14 @@ constexpr int tile_bytes = panels * panel_bytes;
 constexpr int right_bytes = half_panels * panel_bytes, left_bytes = tile_bytes - right_bytes;
 constexpr int key_steps = tile_keys / 16;
 
-// Of tiles as products take them. Two tiles of FP8 lie where the second one of these would.
-constexpr int stages_of(bool narrow) {
-    return narrow ? 1 : 2;
-}
-constexpr int raw_row_bytes = bw_latent_key_dim, raw_bytes = tile_keys * raw_row_bytes;
-static_assert(2 * raw_bytes == tile_bytes, "room for two");
+constexpr int stages = 2, scales_bytes = tile_keys * (int)sizeof(float);
 
 // Shared memory, behind Q and the tiles: the weights, what sums are multiplied by, tokens' scales, barriers.
-constexpr int tiles_at = tile_bytes, raw_at = tiles_at + tile_bytes, weights_at = raw_at + tile_bytes;
+constexpr int tiles_at = tile_bytes, weights_at = tiles_at + stages * tile_bytes;
 constexpr int factors_at = weights_at + key_steps * bw_warpgroup * (int)sizeof(uint4);
 constexpr int scales_at = factors_at + bw_warpgroup * (int)sizeof(float2);
-constexpr int barriers_at = scales_at + tile_keys * (int)sizeof(float);
-constexpr int barriers = 16;
+constexpr int barriers_at = scales_at + stages * scales_bytes;
+constexpr int barriers = 14;
 constexpr int stands_at = weights_at, gathered_bytes = tile_heads * bw_latent_dim * (int)sizeof(float);
 constexpr int shared_bytes = bw_panels_spare + barriers_at + barriers * (int)sizeof(uint64_t);
 static_assert(shared_bytes <= 232448, "what a block may have");
@@ -59,11 +54,8 @@ struct latent_barriers {
     __device__ __forceinline__ uint32_t empty(int stage, bool right) const {
         return full(stage, right) + 32;
     }
-    __device__ __forceinline__ uint32_t raw_full(int stage) const {
-        return base + 104 + 8 * stage;
-    }
     __device__ __forceinline__ uint32_t gathered() const {
-        return base + 120;
+        return base + 104;
     }
 };
 

@@ -1,9 +1,13 @@
-// The producer of mla_decode's Hopper kernel for caches of FP8: tiles come as they lie, two under way, and become FP16.
+// The producer of mla_decode's Hopper kernel for caches of FP8: its threads have half a tile in registers, as it lies in
+// memory, while products read the last one that was there, and make FP16 of it. Tiles come to L2 beforehand.
 #pragma once
 
 #include "cuda/kernels/attention/latent/layout.cuh"
 
 namespace {
+
+constexpr int raw_row_bytes = bw_latent_key_dim;
+constexpr int tiles_ahead = 2;  // in L2
 
 // A block's tiles, one after the other.
 struct tile_cursor {
@@ -16,22 +20,16 @@ struct tile_cursor {
         index = 0;
         return walk.next(work, (int)blockIdx.y, segment);
     }
-    __device__ __forceinline__ int tile() const {
-        return segment.tile + index;
+    __device__ __forceinline__ int key() const {
+        return (segment.tile + index) * tile_keys;
+    }
+    __device__ __forceinline__ int64_t row(const bw_latent_work &work) const {
+        return (int64_t)segment.entry * work.keys + key();
+    }
+    __device__ __forceinline__ int room() const {
+        return segment.keys - key();
     }
 };
-
-// Begins to copy a tile of FP8, and returns the scale of one of its tokens.
-BW_DEVICE float start_raw(tile_cursor &ahead, const bw_latent_work &work, uint32_t raw, uint32_t barrier) {
-    if (!ahead.next(work)) return 0.0f;
-    const int key = ahead.tile() * tile_keys, rows = min(tile_keys, work.keys - key);
-    const int64_t row = (int64_t)ahead.segment.entry * work.keys + key;
-    if (threadIdx.x == 0) {
-        bw_barrier_expect(barrier, rows * raw_row_bytes);
-        bw_bulk_load(raw, work.rows + row * raw_row_bytes, rows * raw_row_bytes, barrier);
-    }
-    return (int)threadIdx.x < rows ? work.scales[row + threadIdx.x] : 0.0f;
-}
 
 BW_DEVICE uint32_t pair_of(uint32_t two) {
     uint32_t pair;
@@ -39,53 +37,88 @@ BW_DEVICE uint32_t pair_of(uint32_t two) {
     return pair;
 }
 
-// A panel of a tile in FP16; of tokens from `room` on there are zeros.
-BW_DEVICE void widen_panel(uint32_t tile, uint32_t raw, int panel, int room) {
-    const int quarter = (int)threadIdx.x % 4;
-#pragma unroll 1
-    for (int row = (int)threadIdx.x / 4; row < tile_keys; row += bw_warpgroup / 4) {
-        uint4 from = bw_spare_load(raw + row * raw_row_bytes + panel * panel_columns + quarter * 16);
-        if (row >= room) from = make_uint4(0, 0, 0, 0);
-        const uint32_t to = tile + panel * panel_bytes + row * bw_panel_bytes;
-        bw_spare_store(to + ((2 * quarter ^ row % 8) << 4),
-                       make_uint4(pair_of(from.x), pair_of(from.x >> 16), pair_of(from.y), pair_of(from.y >> 16)));
-        bw_spare_store(to + ((2 * quarter + 1 ^ row % 8) << 4),
-                       make_uint4(pair_of(from.z), pair_of(from.z >> 16), pair_of(from.w), pair_of(from.w >> 16)));
+// A half of a tile: a thread has 16 elements of two rows of each panel.
+template <bool right>
+struct raw_half {
+    static constexpr int count = right ? half_panels : half_panels + 1, rows = 2;
+    uint4 bits[count][rows];
+
+    static __device__ __forceinline__ int panel(int i) {
+        return right ? half_panels + i : i < half_panels ? i : value_panels;
     }
-}
+    static __device__ __forceinline__ int row(int half) {
+        return (int)threadIdx.x / 4 + half * (bw_warpgroup / 4);
+    }
+    // Of tokens from `room` on there are zeros.
+    __device__ __forceinline__ void load(const unsigned char *tile, int room) {
+#pragma unroll
+        for (int half = 0; half < rows; half++) {
+            const unsigned char *from = tile + row(half) * raw_row_bytes + (int)threadIdx.x % 4 * 16;
+#pragma unroll
+            for (int i = 0; i < count; i++) {
+                bits[i][half] = make_uint4(0, 0, 0, 0);
+                if (row(half) < room) bits[i][half] = __ldcs((const uint4 *)(from + panel(i) * panel_columns));
+            }
+        }
+    }
+    __device__ __forceinline__ void widen(uint32_t tile) const {
+        const int quarter = (int)threadIdx.x % 4;
+#pragma unroll
+        for (int half = 0; half < rows; half++) {
+            const uint32_t to = tile + row(half) * bw_panel_bytes, swap = row(half) % 8;
+#pragma unroll
+            for (int i = 0; i < count; i++) {
+                const uint4 two = bits[i][half];
+                bw_spare_store(to + panel(i) * panel_bytes + ((2 * quarter ^ swap) << 4),
+                               make_uint4(pair_of(two.x), pair_of(two.x >> 16), pair_of(two.y), pair_of(two.y >> 16)));
+                bw_spare_store(to + panel(i) * panel_bytes + ((2 * quarter + 1 ^ swap) << 4),
+                               make_uint4(pair_of(two.z), pair_of(two.z >> 16), pair_of(two.w), pair_of(two.w >> 16)));
+            }
+        }
+    }
+};
 
 // By the whole warpgroup.
 BW_DEVICE void produce_narrow(const CUtensorMap &q_map, const bw_latent_work &work, const bw_latent_walk &walk,
                               uint32_t shared, const latent_barriers &at) {
     tile_cursor now = {walk, {}, 0}, ahead = now;
-    const uint32_t tile = shared + tiles_at, raw = shared + raw_at;
+    const auto prefetch = [&] {
+        if (threadIdx.x != 0 || !ahead.next(work)) return;
+        const int bytes = min(tile_keys, ahead.room()) * raw_row_bytes;
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(work.rows + ahead.row(work) * raw_row_bytes),
+                     "r"(bytes)
+                     : "memory");
+    };
     const auto arrive = [](uint32_t barrier) {
         bw_shared_publish();
         __syncwarp();
         if (threadIdx.x % 32 == 0) bw_barrier_arrive(barrier);
     };
-    float scale = start_raw(ahead, work, raw, at.raw_full(0));
-    float next_scale = start_raw(ahead, work, raw + raw_bytes, at.raw_full(1));
+    for (int i = 0; i < tiles_ahead; i++) prefetch();
     uint32_t round = 0;
     for (uint32_t n = 0; now.next(work); n++) {
-        const uint32_t from = raw + n % 2 * raw_bytes;
-        const int room = now.segment.keys - now.tile() * tile_keys;
+        const int stage = n % stages;
+        const unsigned char *from = work.rows + now.row(work) * raw_row_bytes;
+        const uint32_t tile = shared + tiles_at + stage * tile_bytes, parity = n / stages & 1 ^ 1;
+        raw_half<false> left;
+        left.load(from, now.room());
+        float scale = 0.0f;
+        if ((int)threadIdx.x < min(tile_keys, now.room())) scale = work.scales[now.row(work) + threadIdx.x];
+        prefetch();
         if (now.index == 0 && threadIdx.x == 0) load_queries(q_map, now.segment.entry, round++, shared, at);
-        bw_barrier_wait(at.raw_full(n % 2), n / 2 & 1);
-        bw_barrier_wait(at.empty(0, false), n & 1 ^ 1);
+        __syncwarp();
+        bw_barrier_wait(at.empty(stage, false), parity);
         if (threadIdx.x < tile_keys) {
-            const float own = (int)threadIdx.x < room ? scale : 0.0f;
-            asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared + scales_at + 4 * threadIdx.x), "f"(own) : "memory");
+            const uint32_t to = shared + scales_at + stage * scales_bytes + 4 * threadIdx.x;
+            asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(scale) : "memory");
         }
-        for (int p = 0; p < half_panels; p++) widen_panel(tile, from, p, room);
-        widen_panel(tile, from, value_panels, room);
-        arrive(at.full(0, false));
-        bw_barrier_wait(at.empty(0, true), n & 1 ^ 1);
-        for (int p = half_panels; p < value_panels; p++) widen_panel(tile, from, p, room);
-        arrive(at.full(0, true));
-        asm volatile("bar.sync 3, %0;" ::"n"(bw_warpgroup) : "memory");  // all have read the tile
-        scale = next_scale;
-        next_scale = start_raw(ahead, work, from, at.raw_full(n % 2));
+        left.widen(tile);
+        arrive(at.full(stage, false));
+        raw_half<true> right;
+        right.load(from, now.room());
+        bw_barrier_wait(at.empty(stage, true), parity);
+        right.widen(tile);
+        arrive(at.full(stage, true));
     }
 }
 
