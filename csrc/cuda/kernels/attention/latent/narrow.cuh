@@ -1,13 +1,10 @@
-// The producer of mla_decode's Hopper kernel for caches of FP8: its threads have half a tile in registers, as it lies in
-// memory, while products read the last one that was there, and make FP16 of it. Tiles come to L2 beforehand.
+// The producer of mla_decode's Hopper kernel for caches of FP8: a group of panels comes by TMA to where its FP16 will
+// be, two panels' bytes in one of theirs. The warpgroup takes it into registers and writes FP16 over it.
 #pragma once
 
 #include "cuda/kernels/attention/latent/layout.cuh"
 
 namespace {
-
-constexpr int raw_row_bytes = bw_latent_key_dim;
-constexpr int tiles_ahead = 2;  // in L2
 
 // A block's tiles, one after the other.
 struct tile_cursor {
@@ -23,11 +20,30 @@ struct tile_cursor {
     __device__ __forceinline__ int key() const {
         return (segment.tile + index) * tile_keys;
     }
-    __device__ __forceinline__ int64_t row(const bw_latent_work &work) const {
-        return (int64_t)segment.entry * work.keys + key();
-    }
-    __device__ __forceinline__ int room() const {
-        return segment.keys - key();
+};
+
+// One thread asks for groups, in order, as soon as there is room.
+struct raw_loads {
+    tile_cursor ahead;
+    uint32_t tiles;
+    int group;
+    bool any;
+
+    __device__ __forceinline__ void try_next(const CUtensorMap &cache_map, const bw_latent_work &work, uint32_t shared,
+                                             const latent_barriers &at) {
+        const int stage = tiles % stages;
+        if (!any || !bw_barrier_done(at.empty(stage, group), tiles / stages & 1 ^ 1)) return;
+        const uint32_t barrier = at.raw_full(stage, group), tile = shared + tiles_at + stage * tile_bytes;
+        bw_barrier_expect(barrier, (panels_of(group) + 1) / 2 * panel_bytes);
+        for (int i = 0; i < panels_of(group); i += 2) {
+            const int panel = panel_of(group, i);
+            bw_tensor_load(tile + panel * panel_bytes, cache_map, barrier, panel * panel_columns, 0, ahead.key(),
+                           ahead.segment.entry);
+        }
+        if (++group < groups) return;
+        group = 0;
+        tiles++;
+        any = ahead.next(work);
     }
 };
 
@@ -37,88 +53,89 @@ BW_DEVICE uint32_t pair_of(uint32_t two) {
     return pair;
 }
 
-// A half of a tile: a thread has 16 elements of two rows of each panel.
-template <bool right>
-struct raw_half {
-    static constexpr int count = right ? half_panels : half_panels + 1, rows = 2;
-    uint4 bits[count][rows];
+// A thread has 16 elements of two rows of each panel. Four lanes have a row, and the next four the one whose chunks lie
+// in the banks that those leave, when they are read and when they are written.
+BW_DEVICE int raw_row() {
+    const int lane = (int)threadIdx.x % 32;
+    return (int)threadIdx.x / 32 * 8 + (lane / 8 ^ (lane % 8 < 4 ? 0 : 5));
+}
 
-    static __device__ __forceinline__ int panel(int i) {
-        return right ? half_panels + i : i < half_panels ? i : value_panels;
-    }
-    static __device__ __forceinline__ int row(int half) {
-        return (int)threadIdx.x / 4 + half * (bw_warpgroup / 4);
-    }
-    // Of tokens from `room` on there are zeros.
-    __device__ __forceinline__ void load(const unsigned char *tile, int room) {
+// Of tokens from `room` on there are zeros.
+template <int group>
+BW_DEVICE void widen(uint32_t tile, int room) {
+    constexpr int count = panels_of(group);
+    const int quarter = (int)threadIdx.x % 4, swap = raw_row() % 8;
+    uint4 bits[count][2];
 #pragma unroll
-        for (int half = 0; half < rows; half++) {
-            const unsigned char *from = tile + row(half) * raw_row_bytes + (int)threadIdx.x % 4 * 16;
+    for (int i = 0; i < count; i++) {
+        const int chunk = panel_of(group, i) % 2 * 4 + quarter;
 #pragma unroll
-            for (int i = 0; i < count; i++) {
-                bits[i][half] = make_uint4(0, 0, 0, 0);
-                if (row(half) < room) bits[i][half] = __ldcs((const uint4 *)(from + panel(i) * panel_columns));
-            }
+        for (int half = 0; half < 2; half++) {
+            const int row = raw_row() + 32 * half;
+            const uint4 there = bw_spare_load(tile + panel_of(group, i / 2 * 2) * panel_bytes + row * bw_panel_bytes +
+                                              ((chunk ^ swap) << 4));
+            bits[i][half] = row < room ? there : make_uint4(0, 0, 0, 0);
         }
     }
-    __device__ __forceinline__ void widen(uint32_t tile) const {
-        const int quarter = (int)threadIdx.x % 4;
+    asm volatile("bar.sync 3, %0;" ::"n"(bw_warpgroup) : "memory");  // all have read it
 #pragma unroll
-        for (int half = 0; half < rows; half++) {
-            const uint32_t to = tile + row(half) * bw_panel_bytes, swap = row(half) % 8;
+    for (int i = 0; i < count; i++) {
 #pragma unroll
-            for (int i = 0; i < count; i++) {
-                const uint4 two = bits[i][half];
-                bw_spare_store(to + panel(i) * panel_bytes + ((2 * quarter ^ swap) << 4),
-                               make_uint4(pair_of(two.x), pair_of(two.x >> 16), pair_of(two.y), pair_of(two.y >> 16)));
-                bw_spare_store(to + panel(i) * panel_bytes + ((2 * quarter + 1 ^ swap) << 4),
-                               make_uint4(pair_of(two.z), pair_of(two.z >> 16), pair_of(two.w), pair_of(two.w >> 16)));
-            }
+        for (int half = 0; half < 2; half++) {
+            const uint32_t to = tile + panel_of(group, i) * panel_bytes + (raw_row() + 32 * half) * bw_panel_bytes;
+            const uint4 two = bits[i][half];
+            bw_spare_store(to + ((2 * quarter ^ swap) << 4),
+                           make_uint4(pair_of(two.x), pair_of(two.x >> 16), pair_of(two.y), pair_of(two.y >> 16)));
+            bw_spare_store(to + ((2 * quarter + 1 ^ swap) << 4),
+                           make_uint4(pair_of(two.z), pair_of(two.z >> 16), pair_of(two.w), pair_of(two.w >> 16)));
         }
     }
-};
+}
 
 // By the whole warpgroup.
-BW_DEVICE void produce_narrow(const CUtensorMap &q_map, const bw_latent_work &work, const bw_latent_walk &walk,
-                              uint32_t shared, const latent_barriers &at) {
-    tile_cursor now = {walk, {}, 0}, ahead = now;
-    const auto prefetch = [&] {
-        if (threadIdx.x != 0 || !ahead.next(work)) return;
-        const int bytes = min(tile_keys, ahead.room()) * raw_row_bytes;
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(work.rows + ahead.row(work) * raw_row_bytes),
-                     "r"(bytes)
-                     : "memory");
+BW_DEVICE void produce_narrow(const CUtensorMap &q_map, const CUtensorMap &cache_map, const bw_latent_work &work,
+                              const bw_latent_walk &walk, uint32_t shared, const latent_barriers &at) {
+    tile_cursor now = {walk, {}, 0};
+    raw_loads loads = {now, 0, 0, false};
+    loads.any = loads.ahead.next(work);
+    uint32_t n = 0, round = 0;
+    const auto wait_raw = [&](int group) {
+        const uint32_t barrier = at.raw_full(n % stages, group), parity = n / stages & 1;
+        if (threadIdx.x == 0) {
+            while (!bw_barrier_done(barrier, parity)) loads.try_next(cache_map, work, shared, at);
+        }
+        __syncwarp();
+        bw_barrier_wait(barrier, parity);
     };
-    const auto arrive = [](uint32_t barrier) {
+    const auto publish = [&](int group) {
         bw_shared_publish();
         __syncwarp();
-        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barrier);
-    };
-    for (int i = 0; i < tiles_ahead; i++) prefetch();
-    uint32_t round = 0;
-    for (uint32_t n = 0; now.next(work); n++) {
-        const int stage = n % stages;
-        const unsigned char *from = work.rows + now.row(work) * raw_row_bytes;
-        const uint32_t tile = shared + tiles_at + stage * tile_bytes, parity = n / stages & 1 ^ 1;
-        raw_half<false> left;
-        left.load(from, now.room());
-        float scale = 0.0f;
-        if ((int)threadIdx.x < min(tile_keys, now.room())) scale = work.scales[now.row(work) + threadIdx.x];
-        prefetch();
-        if (now.index == 0 && threadIdx.x == 0) load_queries(q_map, now.segment.entry, round++, shared, at);
+        const int lane = (int)threadIdx.x % 32;
+        if (lane < panels_of(group)) bw_barrier_arrive(at.full(n % stages, panel_of(group, lane)));
+        if (threadIdx.x == 0) loads.try_next(cache_map, work, shared, at);
         __syncwarp();
-        bw_barrier_wait(at.empty(stage, false), parity);
-        if (threadIdx.x < tile_keys) {
-            const uint32_t to = shared + scales_at + stage * scales_bytes + 4 * threadIdx.x;
+    };
+    for (; now.next(work); n++) {
+        const uint32_t tile = shared + tiles_at + n % stages * tile_bytes;
+        const int room = now.segment.keys - now.key(), token = (int)threadIdx.x;
+        float scale = 0.0f;
+        if (token < min(tile_keys, room)) {
+            scale = work.scales[(int64_t)now.segment.entry * work.keys + now.key() + token];
+        }
+        if (now.index == 0 && threadIdx.x == 0) load_queries(q_map, now.segment.entry, round++, shared, at);
+        wait_raw(0);
+        if (token < tile_keys) {
+            const uint32_t to = shared + scales_at + n % stages * scales_bytes + token * (int)sizeof(float);
             asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(scale) : "memory");
         }
-        left.widen(tile);
-        arrive(at.full(stage, false));
-        raw_half<true> right;
-        right.load(from, now.room());
-        bw_barrier_wait(at.empty(stage, true), parity);
-        right.widen(tile);
-        arrive(at.full(stage, true));
+        widen<0>(tile, room);
+        publish(0);
+        wait_raw(1);
+        widen<1>(tile, room);
+        publish(1);
+        wait_raw(2);
+        widen<2>(tile, room);
+        publish(2);
     }
 }
 
