@@ -1,16 +1,19 @@
 // mla_decode on Hopper's tensor cores, FP16 and BF16, rows of 512 + 64 elements: a block takes 64 query heads, 64 keys
 // at a time, of which 73 728 bytes are K and V at once, for the tiles that are its part (plan.h).
-//   - a producer thread brings Q and the tiles, two of these, by TMA: what a block needs again for V stays;
+//   - a producer thread brings Q and the tiles, two of these, by TMA: what a block needs again for V stays. What holds
+//     products up is L2, which all blocks read at once, so that a tile's panels are asked for again as soon as they are
+//     read, and a product with one starts as soon as it is there;
 //   - the first warpgroup works out scores and softmax, and the left half of the output, 64 x 256 in registers; the
 //     second one the right half, with the weights that the first has left in shared memory. A thread of either holds
 //     the same heads and keys, so that these are just the registers of a thread for its like;
 //   - the second warpgroup stays behind by the next tile's scores, so that its product falls into the first one's
-//     softmax (5 % of the time with 128 heads). The right half of a tile is then used longer than the left one: each
-//     has barriers of its own, and the right one is waited for last;
+//     softmax (5 % of the time with 128 heads). The right half of a tile is then used longer than the left one: it is
+//     waited for last, and given back in two steps;
 //   - blocks that have an entry's parts add these up in a cluster, before what is left goes to scratch (combine.cu);
-//   - rows of FP8 (`narrow`) come by plain copies. The producer's warpgroup makes FP16 of them, exactly, one tile at a
-//     time, so that nobody stays behind. A token's scale multiplies its scores, and then its weights.
-// (No faster: two blocks of different heads that bring one tile for both; tiles that are asked for in L2 beforehand.)
+//   - rows of FP8 (`narrow`) come as they are to where FP16 will lie. The producer's warpgroup makes that of them,
+//     exactly. A token's scale multiplies its scores, and then its weights.
+// (No faster: two blocks of different heads that bring one tile for both; tiles that are asked for in L2 beforehand; a
+// softmax of both rows of a thread at once.)
 #include "cuda/kernels/attention/latent/narrow.cuh"
 #include "cuda/kernels/attention/scores.cuh"
 #include "cuda/launch/choose.cuh"
