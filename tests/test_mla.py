@@ -65,7 +65,7 @@ def test_keys_beyond_an_entry_reach_nothing_and_its_own_all_heads(kernel_device,
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "fp8_e4m3"])
 @pytest.mark.parametrize(
     "shape",
     [{"batch": b, "kv_len": kv, "num_heads": h} for b, kv, h in LONG_DEEPSEEKS[1:4]]

@@ -30,6 +30,16 @@ BW_DEVICE void bw_barrier_wait(uint32_t barrier, uint32_t parity) {
     }
 }
 
+// The same, without waiting.
+BW_DEVICE bool bw_barrier_done(uint32_t barrier, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
 // ---- a cluster's shared memory ----
 
 // Releases nothing: bw_barrier_publish did what is needed, and keys are on their way.

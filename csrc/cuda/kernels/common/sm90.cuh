@@ -78,6 +78,16 @@ BW_DEVICE uint64_t bw_describe_columns(uint32_t panels, int panel_bytes) {
            (panels & 0x3ffff) >> 4;
 }
 
+// A descriptor that all lanes of a warp have, in registers that they share: the matrix unit takes it from there, and a
+// step is added there.
+BW_DEVICE uint64_t bw_describe_once(uint64_t descriptor) {
+    return descriptor >> 32 << 32 | __reduce_or_sync(bw_all_lanes, (uint32_t)descriptor);
+}
+// `steps` of 16 bytes further.
+BW_DEVICE uint64_t bw_describe_step(uint64_t descriptor, uint32_t steps) {
+    return descriptor >> 32 << 32 | (uint32_t)descriptor + steps;
+}
+
 // Before the first product after registers were written, and after the last of those that are waited for together.
 BW_DEVICE void bw_products_begin() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");

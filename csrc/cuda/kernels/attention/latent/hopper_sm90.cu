@@ -1,16 +1,19 @@
 // mla_decode on Hopper's tensor cores, FP16 and BF16, rows of 512 + 64 elements: a block takes 64 query heads, 64 keys
 // at a time, of which 73 728 bytes are K and V at once, for the tiles that are its part (plan.h).
-//   - a producer thread brings Q and the tiles, two of these, by TMA: what a block needs again for V stays;
+//   - a producer thread brings Q and the tiles, two of these, by TMA: what a block needs again for V stays. What holds
+//     products up is L2, which all blocks read at once, so that a tile's panels are asked for again as soon as they are
+//     read, and a product with one starts as soon as it is there;
 //   - the first warpgroup works out scores and softmax, and the left half of the output, 64 x 256 in registers; the
 //     second one the right half, with the weights that the first has left in shared memory. A thread of either holds
 //     the same heads and keys, so that these are just the registers of a thread for its like;
 //   - the second warpgroup stays behind by the next tile's scores, so that its product falls into the first one's
-//     softmax (5 % of the time with 128 heads). The right half of a tile is then used longer than the left one: each
-//     has barriers of its own, and the right one is waited for last;
+//     softmax (5 % of the time with 128 heads). The right half of a tile is then used longer than the left one: it is
+//     waited for last, and given back in two steps;
 //   - blocks that have an entry's parts add these up in a cluster, before what is left goes to scratch (combine.cu);
-//   - rows of FP8 (`narrow`) come by plain copies. The producer's warpgroup makes FP16 of them, exactly, one tile at a
-//     time, so that nobody stays behind. A token's scale multiplies its scores, and then its weights.
-// (No faster: two blocks of different heads that bring one tile for both; tiles that are asked for in L2 beforehand.)
+//   - rows of FP8 (`narrow`) come as they are to where FP16 will lie. The producer's warpgroup makes that of them,
+//     exactly. A token's scale multiplies its scores, and then its weights.
+// (No faster: two blocks of different heads that bring one tile for both; tiles that are asked for in L2 beforehand; a
+// softmax of both rows of a thread at once. Takes 1.9 times as long: FP8 that comes to registers a tile ahead.)
 #include "cuda/kernels/attention/latent/narrow.cuh"
 #include "cuda/kernels/attention/scores.cuh"
 #include "cuda/launch/choose.cuh"
@@ -28,21 +31,16 @@ BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &cache_map, c
     for (uint32_t round = 0; walk.next(work, (int)blockIdx.y, segment); round++) {
         load_queries(q_map, segment.entry, round, shared, at);
         for (int i = 0; i < segment.tiles; i++, n++) {
-            const int stage = n % 2, key = (segment.tile + i) * tile_keys;
-            const uint32_t tile = shared + tiles_at + stage * tile_bytes, parity = n / 2 & 1 ^ 1;
-            bw_barrier_wait(at.empty(stage, false), parity);
-            bw_barrier_expect(at.full(stage, false), left_bytes);
-            for (int p = 0; p < half_panels; p++) {
-                bw_tensor_load(tile + p * panel_bytes, cache_map, at.full(stage, false), p * panel_columns, 0, key,
-                               segment.entry);
-            }
-            bw_tensor_load(tile + value_panels * panel_bytes, cache_map, at.full(stage, false),
-                           value_panels * panel_columns, 0, key, segment.entry);
-            bw_barrier_wait(at.empty(stage, true), parity);
-            bw_barrier_expect(at.full(stage, true), right_bytes);
-            for (int p = half_panels; p < value_panels; p++) {
-                bw_tensor_load(tile + p * panel_bytes, cache_map, at.full(stage, true), p * panel_columns, 0, key,
-                               segment.entry);
+            const int stage = n % stages, key = (segment.tile + i) * tile_keys;
+            const uint32_t tile = shared + tiles_at + stage * tile_bytes;
+            for (int group = 0; group < groups; group++) {
+                bw_barrier_wait(at.empty(stage, group), n / stages & 1 ^ 1);
+                for (int p = 0; p < panels_of(group); p++) {
+                    const int panel = panel_of(group, p);
+                    bw_barrier_expect(at.full(stage, panel), panel_bytes);
+                    bw_tensor_load(tile + panel * panel_bytes, cache_map, at.full(stage, panel), panel * panel_columns,
+                                   0, key, segment.entry);
+                }
             }
         }
     }
@@ -51,7 +49,6 @@ BW_DEVICE void produce(const CUtensorMap &q_map, const CUtensorMap &cache_map, c
 // What both consumers do; `right` says which half of the output is theirs.
 template <bool narrow, bool right, typename T>
 struct latent_consumer {
-    static constexpr int stages = stages_of(narrow);
     const bw_latent_work &work;
     uint32_t shared;
     latent_barriers at;
@@ -66,12 +63,12 @@ struct latent_consumer {
     __device__ __forceinline__ uint32_t tile_at(uint32_t tile) const {
         return shared + tiles_at + tile % stages * tile_bytes;
     }
-    __device__ __forceinline__ void wait_full(uint32_t tile, bool right_half) {
-        bw_barrier_wait(at.full(tile % stages, right_half), tile / stages & 1);
+    __device__ __forceinline__ void wait_full(uint32_t tile, int panel) {
+        bw_barrier_wait(at.full(tile % stages, panel), tile / stages & 1);
     }
-    // By each warp, of each block that gets a part of the tile from whom the barrier holds back.
-    __device__ __forceinline__ void release() {
-        arrive(at.empty(stage(), right));
+    // By each warp.
+    __device__ __forceinline__ void release(int group) {
+        arrive(at.empty(stage(), group));
     }
     __device__ __forceinline__ void arrive(uint32_t barrier) {
         if (threadIdx.x % 32 == 0) bw_barrier_arrive(barrier);
@@ -102,17 +99,20 @@ struct latent_consumer {
             for (int i = 0; i < 4; i++) out[n][i] *= shrink[i / 2];
         }
     }
-    // Starts out += weights V of the tile.
-    __device__ __forceinline__ void start_values(int more) {
-        const uint64_t v = bw_describe_columns(tile_at(tiles) + (right ? half_panels * panel_bytes : 0), panel_bytes);
-        bw_registers_hold(out);
-        bw_registers_hold(weights);
-        bw_products_begin();
+    // Starts columns of out += weights V of the tile, from a panel on.
+    template <int eights>
+    __device__ __forceinline__ void start_values(float (&columns)[eights][4], int panel, int more) {
+        const uint64_t v = bw_describe_once(bw_describe_columns(tile_at(tiles) + panel * panel_bytes, panel_bytes));
 #pragma unroll
         for (int i = 0; i < key_steps; i++) {
-            bw_product_transposed(out, weights[i], v + i * (16 * bw_panel_bytes >> 4), i != 0 || more, T());
+            bw_product_transposed(columns, weights[i], bw_describe_step(v, i * (16 * bw_panel_bytes >> 4)),
+                                  i != 0 || more, T());
         }
         bw_products_commit();
+    }
+    __device__ __forceinline__ void hold_values() {
+        bw_registers_hold(out);
+        bw_registers_hold(weights);
     }
     // The half of the output, or of a part of it, times `factor`.
     __device__ __forceinline__ void store(T *to, const bw_latent_segment &segment, const float (&factor)[2]) {
@@ -216,31 +216,30 @@ template <bool narrow, typename T>
 struct latent_left : latent_consumer<narrow, false, T> {
     float scores[tile_keys / 8][4], top[2], sum[2], normal;
 
-    // Starts scores (+)= Q K^T, over `steps` panels from `panel` on, of a tile.
+    // Starts scores (+)= Q K^T, over so many panels of a tile from `panel` on, each as soon as it is there.
     __device__ __forceinline__ void start_scores(uint32_t tile, int panel, int count, bool more) {
-        const uint64_t q = bw_describe_rows(this->shared), k = bw_describe_rows(this->tile_at(tile));
+        const uint64_t q = bw_describe_once(bw_describe_rows(this->shared));
+        const uint64_t k = bw_describe_once(bw_describe_rows(this->tile_at(tile)));
 #pragma unroll
         for (int p = panel; p < panel + count; p++) {
+            this->wait_full(tile, p);
+            bw_products_begin();
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const int step = (p * panel_bytes >> 4) + 2 * i;
-                bw_product(scores, q + step, k + step, more || p > panel || i > 0, T());
+                bw_product(scores, bw_describe_step(q, step), bw_describe_step(k, step), more || p > panel || i > 0,
+                           T());
             }
+            bw_products_commit();
         }
     }
     __device__ __forceinline__ void start_left_scores(uint32_t tile) {
-        this->wait_full(tile, false);
         bw_registers_hold(scores);
-        bw_products_begin();
         start_scores(tile, 0, half_panels, false);
         start_scores(tile, value_panels, 1, true);
-        bw_products_commit();
     }
     __device__ __forceinline__ void finish_scores(uint32_t tile) {
-        this->wait_full(tile, true);
-        bw_products_begin();
         start_scores(tile, half_panels, half_panels, true);
-        bw_products_commit();
         bw_products_wait<0>();
         bw_registers_hold(scores);
     }
@@ -269,7 +268,8 @@ struct latent_left : latent_consumer<narrow, false, T> {
     // Where there are scales, each key's column times its own and `factor`.
     __device__ __forceinline__ void scale_keys(float factor) {
         if constexpr (narrow) {
-            const uint32_t from = this->shared + scales_at + (int)threadIdx.x % 4 * (int)sizeof(float2);
+            const uint32_t from =
+                this->shared + scales_at + this->stage() * scales_bytes + (int)threadIdx.x % 4 * (int)sizeof(float2);
 #pragma unroll
             for (int n = 0; n < tile_keys / 8; n++) {
                 float scale[2];
@@ -300,14 +300,14 @@ struct latent_left : latent_consumer<narrow, false, T> {
         give(this->shrink, true);
         if (last && room < tile_keys) this->clear_beyond(room);
         if (more) this->rescale();
-        this->start_values(more);
-        if (!last && !narrow) start_left_scores(this->tiles + 1);
-        bw_products_wait<last || narrow ? 0 : 1>();
-        bw_registers_hold(this->out);
-        bw_registers_hold(this->weights);
-        this->release();
+        this->hold_values();
+        bw_products_begin();
+        this->start_values(this->out, 0, more);
+        if (!last) start_left_scores(this->tiles + 1);
+        bw_products_wait<last ? 0 : panels_of(0)>();
+        this->hold_values();
+        this->release(0);
         this->tiles++;
-        if (!last && narrow) start_left_scores(this->tiles);
     }
 
     __device__ __forceinline__ void run(const bw_latent_segment &segment, T *to) {
@@ -373,15 +373,20 @@ struct latent_right : latent_consumer<narrow, true, T> {
     // A tile, `room` of whose keys are there.
     __device__ __forceinline__ void step(int more, int room, bool last) {
         take(true);
-        this->wait_full(this->tiles, true);
-        if (!narrow && !last) bw_barrier_wait(this->at.scores_done(), lagged++ & 1);
+        for (int p = half_panels; p < value_panels; p++) this->wait_full(this->tiles, p);
+        if (!last) bw_barrier_wait(this->at.scores_done(), lagged++ & 1);
         if (room < tile_keys) this->clear_beyond(room);
         if (more) this->rescale();
-        this->start_values(more);
+        constexpr int half = half_columns / 8 / 2;
+        this->hold_values();
+        bw_products_begin();
+        this->start_values(reinterpret_cast<float(&)[half][4]>(this->out[0]), half_panels, more);
+        this->start_values(reinterpret_cast<float(&)[half][4]>(this->out[half]), half_panels + 2, more);
+        bw_products_wait<1>();
+        this->release(1);
         bw_products_wait<0>();
-        bw_registers_hold(this->out);
-        bw_registers_hold(this->weights);
-        this->release();
+        this->hold_values();
+        this->release(2);
         this->tiles++;
     }
 
@@ -399,22 +404,22 @@ struct latent_right : latent_consumer<narrow, true, T> {
 };
 
 template <bool narrow, typename T>
-BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap *cache_map, T *out, const bw_latent_work &work) {
+BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap &cache_map, T *out, const bw_latent_work &work) {
     const uint32_t shared = bw_panels_shared();
     const latent_barriers at = {shared + barriers_at};
     if (threadIdx.x == 0) {
         bw_tensor_prefetch(q_map);
-        if (!narrow) bw_tensor_prefetch(*cache_map);
+        bw_tensor_prefetch(cache_map);
         bw_barrier_init(at.query_full(), 1);
         bw_barrier_init(at.query_empty(), 4);
         bw_barrier_init(at.weights_full(), 4);
         bw_barrier_init(at.weights_empty(), 4);
         bw_barrier_init(at.scores_done(), 4);
-        for (int i = 0; i < 4; i++) {
-            bw_barrier_init(at.full(i / 2, i % 2), narrow ? 4 : 1);
-            bw_barrier_init(at.empty(i / 2, i % 2), 4);
+        for (int i = 0; i < stages * panels; i++) bw_barrier_init(at.full(0, i), narrow ? 4 : 1);
+        for (int i = 0; i < stages * groups; i++) {
+            bw_barrier_init(at.empty(0, i), 4);
+            bw_barrier_init(at.raw_full(0, i), 1);
         }
-        for (int i = 0; i < 2; i++) bw_barrier_init(at.raw_full(i), 1);
         bw_barrier_init(at.gathered(), 1);
         bw_barrier_publish();
         if (work.cluster > 1) bw_barrier_expect(at.gathered(), gathered_bytes);
@@ -424,19 +429,19 @@ BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap *cache_map, T 
     bw_latent_segment segment;
     const int group = __shfl_sync(bw_all_lanes, (int)threadIdx.x / bw_warpgroup, 0);
     if (group == 0) {
-        bw_registers_fewer<narrow ? 40 : 24>();
+        bw_registers_fewer<narrow ? 72 : 24>();
         if constexpr (narrow) {
-            produce_narrow(q_map, work, walk, shared, at);
+            produce_narrow(q_map, cache_map, work, walk, shared, at);
         } else {
-            if (threadIdx.x == 0) produce(q_map, *cache_map, work, walk, shared, at);
+            if (threadIdx.x == 0) produce(q_map, cache_map, work, walk, shared, at);
             __syncwarp();
         }
     } else if (group == 1) {
-        bw_registers_more<narrow ? 232 : 240>();
+        bw_registers_more<narrow ? 216 : 240>();
         latent_left<narrow, T> self = {{work, shared, at, 0, 0, 0}};
         while (walk.next_of_warp(work, (int)blockIdx.y, segment)) self.run(segment, out);
     } else {
-        bw_registers_more<narrow ? 232 : 240>();
+        bw_registers_more<narrow ? 216 : 240>();
         latent_right<narrow, T> self = {{work, shared, at, 0, 0, 0}};
         while (walk.next_of_warp(work, (int)blockIdx.y, segment)) self.run(segment, out);
     }
@@ -447,13 +452,14 @@ __global__ void __launch_bounds__(threads, 1)
     attention_latent_hopper_kernel(const __grid_constant__ CUtensorMap q_map, T *out,
                                    const __grid_constant__ bw_latent_work work,
                                    const __grid_constant__ CUtensorMap cache_map) {
-    attend<false>(q_map, &cache_map, out, work);
+    attend<false>(q_map, cache_map, out, work);
 }
 
 __global__ void __launch_bounds__(threads, 1)
     attention_latent_narrow_kernel(const __grid_constant__ CUtensorMap q_map, __half *out,
-                                   const __grid_constant__ bw_latent_work work) {
-    attend<true>(q_map, nullptr, out, work);
+                                   const __grid_constant__ bw_latent_work work,
+                                   const __grid_constant__ CUtensorMap cache_map) {
+    attend<true>(q_map, cache_map, out, work);
 }
 
 bw_tensor_view view_of(int operand, bw_dtype dtype, int64_t heads, int64_t keys, int64_t batch, int box_heads,
@@ -466,10 +472,10 @@ bw_tensor_view view_of(int operand, bw_dtype dtype, int64_t heads, int64_t keys,
     view.extent[1] = heads;
     view.extent[2] = keys;
     view.extent[3] = batch;
-    view.stride[1] = 2 * bw_latent_key_dim;
+    view.stride[1] = bw_latent_key_dim * (dtype == BW_FP8_E4M3 ? 1 : 2);
     view.stride[2] = view.stride[1] * heads;
     view.stride[3] = view.stride[2] * keys;
-    view.box[0] = panel_columns;
+    view.box[0] = bw_panel_bytes / (view.stride[1] / bw_latent_key_dim);
     view.box[1] = box_heads;
     view.box[2] = box_keys;
     view.box[3] = 1;
@@ -489,16 +495,15 @@ bw_status bw_latent_choose_main(const bw_precision *precision, const bw_latent_p
     return bw_cuda_by_half_type(precision->result, [&](auto tag) {
         using T = typename decltype(tag)::type;
         bw_cuda_kernel *kernel;
+        const bw_tensor_view cache = view_of(BW_ATTENTION_K, precision->cache, 1, work.keys, work.batch, 1, tile_keys);
         if (precision->cache == BW_FP8_E4M3) {
             kernel = bw_choose(out, attention_latent_narrow_kernel, grid, dim3(threads), shared_bytes,
-                               query_view(precision->result, work), bw_from_operand(BW_ATTENTION_OUT), work);
-            bw_choose_place(kernel, work_argument, offsetof(bw_latent_work, rows), bw_from_operand(BW_ATTENTION_K));
+                               query_view(precision->result, work), bw_from_operand(BW_ATTENTION_OUT), work, cache);
             bw_choose_place(kernel, work_argument, offsetof(bw_latent_work, scales),
                             bw_from_operand(BW_ATTENTION_K_SCALE));
         } else {
             kernel = bw_choose(out, attention_latent_hopper_kernel<T>, grid, dim3(threads), shared_bytes,
-                               query_view(precision->result, work), bw_from_operand(BW_ATTENTION_OUT), work,
-                               view_of(BW_ATTENTION_K, precision->cache, 1, work.keys, work.batch, 1, tile_keys));
+                               query_view(precision->result, work), bw_from_operand(BW_ATTENTION_OUT), work, cache);
         }
         if (plan.cluster > 1) kernel->cluster = plan.cluster;
         bw_latent_place(kernel, work_argument, plan, work.heads);

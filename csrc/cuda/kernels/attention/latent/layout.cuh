@@ -14,22 +14,25 @@ static_assert(tile_keys == tile_heads, "panels of Q and of a tile have the same 
 constexpr int panels = bw_latent_key_dim / panel_columns, value_panels = bw_latent_dim / panel_columns;
 constexpr int half_panels = value_panels / 2, half_columns = bw_latent_dim / 2;
 constexpr int tile_bytes = panels * panel_bytes;
-constexpr int right_bytes = half_panels * panel_bytes, left_bytes = tile_bytes - right_bytes;
+// A tile's panels come, and are given back, in three groups: those of the output's left half and the last one, that has
+// no values, then two and two of the right half.
+constexpr int groups = 3;
+BW_DEVICE constexpr int panels_of(int group) {
+    return group == 0 ? half_panels + 1 : 2;
+}
+BW_DEVICE constexpr int panel_of(int group, int i) {
+    return group > 0 ? half_panels + 2 * (group - 1) + i : i < half_panels ? i : value_panels;
+}
 constexpr int key_steps = tile_keys / 16;
 
-// Of tiles as products take them. Two tiles of FP8 lie where the second one of these would.
-constexpr int stages_of(bool narrow) {
-    return narrow ? 1 : 2;
-}
-constexpr int raw_row_bytes = bw_latent_key_dim, raw_bytes = tile_keys * raw_row_bytes;
-static_assert(2 * raw_bytes == tile_bytes, "room for two");
+constexpr int stages = 2, scales_bytes = tile_keys * (int)sizeof(float);
 
 // Shared memory, behind Q and the tiles: the weights, what sums are multiplied by, tokens' scales, barriers.
-constexpr int tiles_at = tile_bytes, raw_at = tiles_at + tile_bytes, weights_at = raw_at + tile_bytes;
+constexpr int tiles_at = tile_bytes, weights_at = tiles_at + stages * tile_bytes;
 constexpr int factors_at = weights_at + key_steps * bw_warpgroup * (int)sizeof(uint4);
 constexpr int scales_at = factors_at + bw_warpgroup * (int)sizeof(float2);
-constexpr int barriers_at = scales_at + tile_keys * (int)sizeof(float);
-constexpr int barriers = 16;
+constexpr int barriers_at = scales_at + stages * scales_bytes;
+constexpr int barriers = 6 + stages * (panels + 2 * groups);
 constexpr int stands_at = weights_at, gathered_bytes = tile_heads * bw_latent_dim * (int)sizeof(float);
 constexpr int shared_bytes = bw_panels_spare + barriers_at + barriers * (int)sizeof(uint64_t);
 static_assert(shared_bytes <= 232448, "what a block may have");
@@ -52,18 +55,18 @@ struct latent_barriers {
     __device__ __forceinline__ uint32_t scores_done() const {
         return base + 32;
     }
-    // Of a tile's left half, which has the last panel, too, or of its right one.
-    __device__ __forceinline__ uint32_t full(int stage, bool right) const {
-        return base + 40 + 8 * (2 * stage + (right ? 1 : 0));
-    }
-    __device__ __forceinline__ uint32_t empty(int stage, bool right) const {
-        return full(stage, right) + 32;
-    }
-    __device__ __forceinline__ uint32_t raw_full(int stage) const {
-        return base + 104 + 8 * stage;
-    }
     __device__ __forceinline__ uint32_t gathered() const {
-        return base + 120;
+        return base + 40;
+    }
+    __device__ __forceinline__ uint32_t full(int stage, int panel) const {
+        return base + 48 + 8 * (stage * panels + panel);
+    }
+    __device__ __forceinline__ uint32_t empty(int stage, int group) const {
+        return base + 48 + 8 * (stages * panels + stage * groups + group);
+    }
+    // Of FP8, before it is FP16.
+    __device__ __forceinline__ uint32_t raw_full(int stage, int group) const {
+        return empty(stage, group) + 8 * stages * groups;
     }
 };
 

@@ -1,4 +1,5 @@
-// The producer of mla_decode's Hopper kernel for caches of FP8: tiles come as they lie, two under way, and become FP16.
+// The producer of mla_decode's Hopper kernel for caches of FP8: a group of panels comes by TMA to where its FP16 will
+// be, two panels' bytes in one of theirs. The warpgroup takes it into registers and writes FP16 over it.
 #pragma once
 
 #include "cuda/kernels/attention/latent/layout.cuh"
@@ -16,22 +17,35 @@ struct tile_cursor {
         index = 0;
         return walk.next(work, (int)blockIdx.y, segment);
     }
-    __device__ __forceinline__ int tile() const {
-        return segment.tile + index;
+    __device__ __forceinline__ int key() const {
+        return (segment.tile + index) * tile_keys;
     }
 };
 
-// Begins to copy a tile of FP8, and returns the scale of one of its tokens.
-BW_DEVICE float start_raw(tile_cursor &ahead, const bw_latent_work &work, uint32_t raw, uint32_t barrier) {
-    if (!ahead.next(work)) return 0.0f;
-    const int key = ahead.tile() * tile_keys, rows = min(tile_keys, work.keys - key);
-    const int64_t row = (int64_t)ahead.segment.entry * work.keys + key;
-    if (threadIdx.x == 0) {
-        bw_barrier_expect(barrier, rows * raw_row_bytes);
-        bw_bulk_load(raw, work.rows + row * raw_row_bytes, rows * raw_row_bytes, barrier);
+// One thread asks for groups, in order, as soon as there is room.
+struct raw_loads {
+    tile_cursor ahead;
+    uint32_t tiles;
+    int group;
+    bool any;
+
+    __device__ __forceinline__ void try_next(const CUtensorMap &cache_map, const bw_latent_work &work, uint32_t shared,
+                                             const latent_barriers &at) {
+        const int stage = tiles % stages;
+        if (!any || !bw_barrier_done(at.empty(stage, group), tiles / stages & 1 ^ 1)) return;
+        const uint32_t barrier = at.raw_full(stage, group), tile = shared + tiles_at + stage * tile_bytes;
+        bw_barrier_expect(barrier, (panels_of(group) + 1) / 2 * panel_bytes);
+        for (int i = 0; i < panels_of(group); i += 2) {
+            const int panel = panel_of(group, i);
+            bw_tensor_load(tile + panel * panel_bytes, cache_map, barrier, panel * panel_columns, 0, ahead.key(),
+                           ahead.segment.entry);
+        }
+        if (++group < groups) return;
+        group = 0;
+        tiles++;
+        any = ahead.next(work);
     }
-    return (int)threadIdx.x < rows ? work.scales[row + threadIdx.x] : 0.0f;
-}
+};
 
 BW_DEVICE uint32_t pair_of(uint32_t two) {
     uint32_t pair;
@@ -39,53 +53,89 @@ BW_DEVICE uint32_t pair_of(uint32_t two) {
     return pair;
 }
 
-// A panel of a tile in FP16; of tokens from `room` on there are zeros.
-BW_DEVICE void widen_panel(uint32_t tile, uint32_t raw, int panel, int room) {
-    const int quarter = (int)threadIdx.x % 4;
-#pragma unroll 1
-    for (int row = (int)threadIdx.x / 4; row < tile_keys; row += bw_warpgroup / 4) {
-        uint4 from = bw_spare_load(raw + row * raw_row_bytes + panel * panel_columns + quarter * 16);
-        if (row >= room) from = make_uint4(0, 0, 0, 0);
-        const uint32_t to = tile + panel * panel_bytes + row * bw_panel_bytes;
-        bw_spare_store(to + ((2 * quarter ^ row % 8) << 4),
-                       make_uint4(pair_of(from.x), pair_of(from.x >> 16), pair_of(from.y), pair_of(from.y >> 16)));
-        bw_spare_store(to + ((2 * quarter + 1 ^ row % 8) << 4),
-                       make_uint4(pair_of(from.z), pair_of(from.z >> 16), pair_of(from.w), pair_of(from.w >> 16)));
+// A thread has 16 elements of two rows of each panel. Four lanes have a row, and the next four the one whose chunks lie
+// in the banks that those leave, when they are read and when they are written.
+BW_DEVICE int raw_row() {
+    const int lane = (int)threadIdx.x % 32;
+    return (int)threadIdx.x / 32 * 8 + (lane / 8 ^ (lane % 8 < 4 ? 0 : 5));
+}
+
+// Of tokens from `room` on there are zeros.
+template <int group>
+BW_DEVICE void widen(uint32_t tile, int room) {
+    constexpr int count = panels_of(group);
+    const int quarter = (int)threadIdx.x % 4, swap = raw_row() % 8;
+    uint4 bits[count][2];
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        const int chunk = panel_of(group, i) % 2 * 4 + quarter;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = raw_row() + 32 * half;
+            const uint4 there = bw_spare_load(tile + panel_of(group, i / 2 * 2) * panel_bytes + row * bw_panel_bytes +
+                                              ((chunk ^ swap) << 4));
+            bits[i][half] = row < room ? there : make_uint4(0, 0, 0, 0);
+        }
+    }
+    asm volatile("bar.sync 3, %0;" ::"n"(bw_warpgroup) : "memory");  // all have read it
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t to = tile + panel_of(group, i) * panel_bytes + (raw_row() + 32 * half) * bw_panel_bytes;
+            const uint4 two = bits[i][half];
+            bw_spare_store(to + ((2 * quarter ^ swap) << 4),
+                           make_uint4(pair_of(two.x), pair_of(two.x >> 16), pair_of(two.y), pair_of(two.y >> 16)));
+            bw_spare_store(to + ((2 * quarter + 1 ^ swap) << 4),
+                           make_uint4(pair_of(two.z), pair_of(two.z >> 16), pair_of(two.w), pair_of(two.w >> 16)));
+        }
     }
 }
 
 // By the whole warpgroup.
-BW_DEVICE void produce_narrow(const CUtensorMap &q_map, const bw_latent_work &work, const bw_latent_walk &walk,
-                              uint32_t shared, const latent_barriers &at) {
-    tile_cursor now = {walk, {}, 0}, ahead = now;
-    const uint32_t tile = shared + tiles_at, raw = shared + raw_at;
-    const auto arrive = [](uint32_t barrier) {
+BW_DEVICE void produce_narrow(const CUtensorMap &q_map, const CUtensorMap &cache_map, const bw_latent_work &work,
+                              const bw_latent_walk &walk, uint32_t shared, const latent_barriers &at) {
+    tile_cursor now = {walk, {}, 0};
+    raw_loads loads = {now, 0, 0, false};
+    loads.any = loads.ahead.next(work);
+    uint32_t n = 0, round = 0;
+    const auto wait_raw = [&](int group) {
+        const uint32_t barrier = at.raw_full(n % stages, group), parity = n / stages & 1;
+        if (threadIdx.x == 0) {
+            while (!bw_barrier_done(barrier, parity)) loads.try_next(cache_map, work, shared, at);
+        }
+        __syncwarp();
+        bw_barrier_wait(barrier, parity);
+    };
+    const auto publish = [&](int group) {
         bw_shared_publish();
         __syncwarp();
-        if (threadIdx.x % 32 == 0) bw_barrier_arrive(barrier);
+        const int lane = (int)threadIdx.x % 32;
+        if (lane < panels_of(group)) bw_barrier_arrive(at.full(n % stages, panel_of(group, lane)));
+        if (threadIdx.x == 0) loads.try_next(cache_map, work, shared, at);
+        __syncwarp();
     };
-    float scale = start_raw(ahead, work, raw, at.raw_full(0));
-    float next_scale = start_raw(ahead, work, raw + raw_bytes, at.raw_full(1));
-    uint32_t round = 0;
-    for (uint32_t n = 0; now.next(work); n++) {
-        const uint32_t from = raw + n % 2 * raw_bytes;
-        const int room = now.segment.keys - now.tile() * tile_keys;
-        if (now.index == 0 && threadIdx.x == 0) load_queries(q_map, now.segment.entry, round++, shared, at);
-        bw_barrier_wait(at.raw_full(n % 2), n / 2 & 1);
-        bw_barrier_wait(at.empty(0, false), n & 1 ^ 1);
-        if (threadIdx.x < tile_keys) {
-            const float own = (int)threadIdx.x < room ? scale : 0.0f;
-            asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared + scales_at + 4 * threadIdx.x), "f"(own) : "memory");
+    for (; now.next(work); n++) {
+        const uint32_t tile = shared + tiles_at + n % stages * tile_bytes;
+        const int room = now.segment.keys - now.key(), token = (int)threadIdx.x;
+        float scale = 0.0f;
+        if (token < min(tile_keys, room)) {
+            scale = work.scales[(int64_t)now.segment.entry * work.keys + now.key() + token];
         }
-        for (int p = 0; p < half_panels; p++) widen_panel(tile, from, p, room);
-        widen_panel(tile, from, value_panels, room);
-        arrive(at.full(0, false));
-        bw_barrier_wait(at.empty(0, true), n & 1 ^ 1);
-        for (int p = half_panels; p < value_panels; p++) widen_panel(tile, from, p, room);
-        arrive(at.full(0, true));
-        asm volatile("bar.sync 3, %0;" ::"n"(bw_warpgroup) : "memory");  // all have read the tile
-        scale = next_scale;
-        next_scale = start_raw(ahead, work, from, at.raw_full(n % 2));
+        if (now.index == 0 && threadIdx.x == 0) load_queries(q_map, now.segment.entry, round++, shared, at);
+        wait_raw(0);
+        if (token < tile_keys) {
+            const uint32_t to = shared + scales_at + n % stages * scales_bytes + token * (int)sizeof(float);
+            asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(scale) : "memory");
+        }
+        widen<0>(tile, room);
+        publish(0);
+        wait_raw(1);
+        widen<1>(tile, room);
+        publish(1);
+        wait_raw(2);
+        widen<2>(tile, room);
+        publish(2);
     }
 }
 

@@ -23,8 +23,7 @@ struct bw_latent_plan {
 
 // What the kernels get of it.
 struct bw_latent_work {
-    const unsigned char *rows;  // of FP8, with a token's scale
-    const float *scales;
+    const float *scales;  // of tokens, where they are FP8
     const int *kv_lens;  // NULL: all are `keys`
     float *values;       // [slot][head][bw_latent_dim], in scratch
     float2 *stands;      // [slot][head]: maximum, sum of the weights
