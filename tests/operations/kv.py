@@ -11,7 +11,7 @@ from operations import Arrays, Operation, Shape
 from operations.attention import HEAD_DIMS
 
 APPENDS = [(1, 1, 0, 1, 1), (3, 5, 11, 2, 64), (2, 17, 3, 1, 80), (1, 9, 30, 3, 33), (4, 128, 60, 8, 128)]
-APPENDS += [(3, 733, 60, 8, 128)]  # K alone fills a GPU
+APPENDS += [(2, 7, 3, 3, 8), (3, 733, 60, 8, 128)]  # K alone fills a GPU
 GATHERS = [(1, 1, 1, 1), (3, 61, 2, 64), (2, 100, 1, 80), (1, 37, 3, 33), (2, 300, 8, 128), (2, 1401, 8, 128)]
 COPIES = [(1, 1, 1, 1), (3, 61, 2, 64), (1, 37, 3, 33), (2, 2000, 8, 128), (1, 4001, 3, 67)]
 GATHERED = {"kv_len": 4096, "num_kv_heads": 2, "head_dim": 64, "page_size": 16}

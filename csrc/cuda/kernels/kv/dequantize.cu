@@ -3,7 +3,6 @@
 // A block takes a stretch of one page, of K or of V: it asks the table once. A unit is 8 elements of a head, or one
 // where heads are no multiple of 8; all of a thread's are on their way before it converts the first.
 #include <stddef.h>
-#include <stdlib.h>
 
 #include <type_traits>
 
@@ -16,6 +15,7 @@
 
 namespace {
 
+constexpr int threads = 256, unroll = 4;
 
 struct dequantize_work {
     const void *k, *v;
@@ -62,7 +62,7 @@ BW_DEVICE uint16_t dequantize(uint8_t bits, float scale, int8_t) {
     return (uint16_t)bw_bits(__float2half_rn((float)(int8_t)bits * scale));
 }
 
-template <typename T, typename Unit, int threads, int unroll>
+template <typename T, typename Unit>
 __global__ void __launch_bounds__(threads) kv_gather_dequantize_kernel(const __grid_constant__ dequantize_work work) {
     using result = decltype(dequantize(Unit(), 1.0f, T()));
     const bool is_v = blockIdx.y != 0;
@@ -93,16 +93,9 @@ __global__ void __launch_bounds__(threads) kv_gather_dequantize_kernel(const __g
 }
 
 template <typename T>
-void choose(const dequantize_work &work, int64_t blocks, bool wide, int mode, bw_cuda_launch_spec *out) {
-    void (*function)(dequantize_work) = kv_gather_dequantize_kernel<T, uint8_t, 256, 4>;
-    int threads = 256;
-    if (wide) function = kv_gather_dequantize_kernel<T, uint2, 256, 4>;
-    if (wide && mode == 1) threads = 128, function = kv_gather_dequantize_kernel<T, uint2, 128, 4>;
-    if (wide && mode == 2) threads = 256, function = kv_gather_dequantize_kernel<T, uint2, 256, 2>;
-    if (wide && mode == 3) threads = 128, function = kv_gather_dequantize_kernel<T, uint2, 128, 8>;
-    if (wide && mode == 4) threads = 128, function = kv_gather_dequantize_kernel<T, uint2, 128, 2>;
-    if (wide && mode == 5) threads = 64, function = kv_gather_dequantize_kernel<T, uint2, 64, 4>;
-    if (wide && mode == 6) threads = 256, function = kv_gather_dequantize_kernel<T, uint2, 256, 8>;
+void choose(const dequantize_work &work, int64_t blocks, bool wide, bw_cuda_launch_spec *out) {
+    void (*function)(dequantize_work) = kv_gather_dequantize_kernel<T, uint8_t>;
+    if (wide) function = kv_gather_dequantize_kernel<T, uint2>;
     bw_cuda_kernel *kernel = bw_choose(out, function, dim3((unsigned)blocks, 2), dim3(threads), 0, work);
     bw_choose_place(kernel, 0, offsetof(dequantize_work, k), bw_from_operand(BW_GATHER_K_CACHE));
     bw_choose_place(kernel, 0, offsetof(dequantize_work, v), bw_from_operand(BW_GATHER_V_CACHE));
@@ -117,7 +110,6 @@ void choose(const dequantize_work &work, int64_t blocks, bool wide, int mode, bw
 
 bw_status bw_kv_dequantize_choose(const bw_dims *dims, const bw_precision *precision, bw_cuda_launch_spec *out) {
     const int64_t *value = dims->value, heads = value[BW_GATHER_NUM_KV_HEADS], head_dim = value[BW_GATHER_HEAD_DIM];
-    const int mode = getenv("BW_APP") ? atoi(getenv("BW_APP")) : 0;
     const bool wide = head_dim % 8 == 0;
     const int64_t head_units = wide ? head_dim / 8 : head_dim, page = value[BW_GATHER_PAGE_SIZE];
     const int64_t pages = bw_ceil_div(value[BW_GATHER_KV_LEN], page), all_pages = value[BW_GATHER_BATCH] * pages;
@@ -126,7 +118,7 @@ bw_status bw_kv_dequantize_choose(const bw_dims *dims, const bw_precision *preci
     work.page_units = work.page_heads * head_units;
     work.entry_units = value[BW_GATHER_KV_LEN] * heads * head_units;
     // No more stretches than a grid holds.
-    const int64_t held = bw_max64(1, INT32_MAX / all_pages), least = mode == 1 ? 512 : mode == 2 ? 512 : mode == 4 ? 256 : mode == 5 ? 256 : mode == 6 ? 2048 : 1024;
+    const int64_t held = bw_max64(1, INT32_MAX / all_pages), least = unroll * threads;
     const int64_t most_units = bw_min64(work.page_units, work.entry_units);
     work.stretch_units = bw_max64(least, bw_ceil_div(bw_ceil_div(most_units, held), least) * least);
     const int64_t stretches = bw_ceil_div(most_units, work.stretch_units);
@@ -134,9 +126,9 @@ bw_status bw_kv_dequantize_choose(const bw_dims *dims, const bw_precision *preci
     work.by_stretches = bw_divider_make(stretches);
     work.by_head = bw_divider_make(head_units);
     if (precision->cache == BW_INT8) {
-        choose<int8_t>(work, all_pages * stretches, wide, mode, out);
+        choose<int8_t>(work, all_pages * stretches, wide, out);
     } else {
-        choose<bw_e4m3>(work, all_pages * stretches, wide, mode, out);
+        choose<bw_e4m3>(work, all_pages * stretches, wide, out);
     }
     return BW_OK;
 }

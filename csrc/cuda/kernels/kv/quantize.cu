@@ -6,9 +6,6 @@
 // memory takes for them after some 70 instructions of the kind that there are half as many units for (integers, largest
 // and smallest). Instructions that convert to E4M3 are far slower (an H200 took 1.6 ms with them, INT8 1.0).
 #include <stddef.h>
-#include <stdlib.h>
-
-#include <type_traits>
 
 #include "cuda/kernels/common/element8.cuh"
 #include "cuda/kernels/common/sm80.cuh"
@@ -19,7 +16,7 @@
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = 64, any_threads = 256;
 
 struct quantize_work {
     const __half *k, *v;
@@ -141,17 +138,20 @@ BW_DEVICE float quantize_head(uint4 (&bits)[2], const quantize_work &work, uint2
     return scale;
 }
 
-template <typename T, int lanes, typename To, int block, int resident, bool together, int items, bool pairs>
-__global__ void __launch_bounds__(block, resident) kv_quantize_kernel(quantize_work work, To to) {
-    constexpr int heads = block / lanes;
+// blockIdx.y: of K or of V. Two heads for each of a warp's groups of lanes, all of them neighbors.
+template <typename T, int lanes, typename To>
+__global__ void __launch_bounds__(threads, 16) kv_quantize_kernel(quantize_work work, To to) {
+    constexpr int items = 2, groups = 32 / lanes;
+    const bool is_v = blockIdx.y != 0;
     const unsigned lane = threadIdx.x % lanes;
-    const int64_t first = (int64_t)blockIdx.x * (together ? heads : items * heads) + threadIdx.x / lanes;
+    const int64_t warp = (int64_t)blockIdx.x * (threads / 32) + threadIdx.x / 32;
+    const int64_t first = warp * (items * groups) + threadIdx.x % 32 / lanes;
     uint4 bits[items][2] = {};
     bool there[items][2];
 #pragma unroll
     for (int t = 0; t < items; t++) {
-        const int64_t row = together ? first : first + t * heads;
-        const __half *from = ((together ? t != 0 : blockIdx.y != 0) ? work.v : work.k) + row * work.head_dim;
+        const int64_t row = first + t * groups;
+        const __half *from = (is_v ? work.v : work.k) + row * work.head_dim;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const unsigned column = (lane + i * lanes) * 8;
@@ -159,34 +159,29 @@ __global__ void __launch_bounds__(block, resident) kv_quantize_kernel(quantize_w
             if (there[t][i]) bits[t][i] = bw_load_once((const uint4 *)(from + column));
         }
     }
+    float scale[items];
+    int64_t target[items];
 #pragma unroll
     for (int t = 0; t < items; t++) {
-        const bool is_v = together ? t != 0 : blockIdx.y != 0;
-        const int64_t row = together ? first : first + t * heads;
-        const int64_t target = to(row < work.rows ? row : work.rows - 1);
+        target[t] = to(min(first + t * groups, work.rows - 1));
         uint2 out[2];
-        const float scale = quantize_head<lanes>(bits[t], work, out, T());
-        uint8_t *cache = (uint8_t *)(is_v ? work.v_cache : work.k_cache) + target * work.head_dim;
-        if (pairs) {
-            const bool odd = lane % 2;
-            const uint2 give = odd ? out[0] : out[1];
-            const uint2 got = make_uint2(__shfl_xor_sync(bw_all_lanes, give.x, 1), __shfl_xor_sync(bw_all_lanes, give.y, 1));
-            const uint4 all = odd ? make_uint4(got.x, got.y, out[1].x, out[1].y) : make_uint4(out[0].x, out[0].y, got.x, got.y);
-            if (odd ? there[t][1] : there[t][0]) bw_store_once((uint4 *)(cache + (odd ? lanes - 1 + lane : lane) * 8), all);
-        } else {
+        scale[t] = quantize_head<lanes>(bits[t], work, out, T());
+        uint8_t *cache = (uint8_t *)(is_v ? work.v_cache : work.k_cache) + target[t] * work.head_dim;
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                if (there[t][i]) bw_store_once((uint2 *)(cache + (lane + i * lanes) * 8), out[i]);
-            }
+        for (int i = 0; i < 2; i++) {
+            if (there[t][i]) bw_store_once((uint2 *)(cache + (lane + i * lanes) * 8), out[i]);
         }
-        if (there[t][0] && lane == 0) (is_v ? work.v_scale : work.k_scale)[target] = scale;
+    }
+    // By one instruction, which writes whole 32 bytes where tokens have 8 heads.
+    if (lane < items && first + lane * groups < work.rows) {
+        (is_v ? work.v_scale : work.k_scale)[lane ? target[1] : target[0]] = lane ? scale[1] : scale[0];
     }
 }
 
 template <typename T, typename To>
-__global__ void __launch_bounds__(threads) kv_quantize_any_kernel(quantize_work work, To to) {
+__global__ void __launch_bounds__(any_threads) kv_quantize_any_kernel(quantize_work work, To to) {
     const int lane = (int)threadIdx.x % 32;
-    const int64_t row = (int64_t)blockIdx.x * (threads / 32) + threadIdx.x / 32;
+    const int64_t row = (int64_t)blockIdx.x * (any_threads / 32) + threadIdx.x / 32;
     if (row >= work.rows) return;
     const __half *from = (blockIdx.y == 0 ? work.k : work.v) + row * work.head_dim;
     const int64_t target = to(row);
@@ -204,32 +199,17 @@ __global__ void __launch_bounds__(threads) kv_quantize_any_kernel(quantize_work 
 
 template <typename T, typename To>
 bw_cuda_kernel *choose(const quantize_work &work, To to, bw_cuda_launch_spec *out) {
-    int lanes = 32;
+    int block = any_threads, block_heads = any_threads / 32;
     void (*function)(quantize_work, To) = kv_quantize_any_kernel<T, To>;
-    int block = threads, items = 1, both = 0;
     if (work.head_dim % 8 == 0 && work.head_dim <= 256) {
-        lanes = work.head_dim <= 64 ? 4 : work.head_dim <= 128 ? 8 : 16;
-        block = 128, both = 1;
-        function = lanes == 4   ? kv_quantize_kernel<T, 4, To, 128, 10, true, 2, false>
-                   : lanes == 8 ? kv_quantize_kernel<T, 8, To, 128, 10, true, 2, false>
-                                : kv_quantize_kernel<T, 16, To, 128, 10, true, 2, false>;
-        if constexpr (std::is_same_v<To, append_map>) {
-            if (lanes == 8 && getenv("BW_APP")) {
-                switch (atoi(getenv("BW_APP"))) {
-                    case 1: both = 0; items = 2; function = kv_quantize_kernel<T, 8, To, 128, 10, false, 2, false>; break;
-                    case 2: both = 0; items = 2; block = 256; function = kv_quantize_kernel<T, 8, To, 256, 5, false, 2, false>; break;
-                    case 3: both = 0; items = 2; function = kv_quantize_kernel<T, 8, To, 128, 8, false, 2, false>; break;
-                    case 4: both = 0; items = 2; block = 64; function = kv_quantize_kernel<T, 8, To, 64, 20, false, 2, false>; break;
-                    case 5: both = 0; items = 2; function = kv_quantize_kernel<T, 8, To, 128, 10, false, 2, true>; break;
-                    case 6: function = kv_quantize_kernel<T, 8, To, 128, 8, true, 2, false>; break;
-                    case 7: block = 64; function = kv_quantize_kernel<T, 8, To, 64, 20, true, 2, false>; break;
-                    case 8: both = 0; function = kv_quantize_kernel<T, 8, To, 128, 12, false, 1, false>; break;
-                    case 9: both = 0; block = 256; function = kv_quantize_kernel<T, 8, To, 256, 6, false, 1, false>; break;
-                }
-            }
-        }
+        const int lanes = work.head_dim <= 64 ? 4 : work.head_dim <= 128 ? 8 : 16;
+        block = threads;
+        block_heads = 2 * threads / lanes;
+        function = lanes == 4   ? kv_quantize_kernel<T, 4, To>
+                   : lanes == 8 ? kv_quantize_kernel<T, 8, To>
+                                : kv_quantize_kernel<T, 16, To>;
     }
-    const dim3 grid((unsigned)bw_ceil_div(work.rows, items * block / lanes), both ? 1 : 2);
+    const dim3 grid((unsigned)bw_ceil_div(work.rows, block_heads), 2);
     bw_cuda_kernel *kernel = bw_choose(out, function, grid, dim3(block), 0, work, to);
     bw_choose_place(kernel, 0, offsetof(quantize_work, k), bw_from_operand(BW_APPEND_K));
     bw_choose_place(kernel, 0, offsetof(quantize_work, v), bw_from_operand(BW_APPEND_V));

@@ -1,6 +1,5 @@
 // Splitkv's entries for the table: refusals, scratch, preparation with the search for the fastest plan.
 #include <stdlib.h>
-#include <stdio.h>
 
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/decode/plan.h"
@@ -145,7 +144,6 @@ bw_status choose_plan(const bw_launch *sets, int64_t set_count, bw_decode_plan *
     int best = 0;
     BW_TRY(bw_cuda_choose_plan(sets, set_count, bw_decode_plan_key(sets[0].dims, dtype), &calls, count, &best));
     *out = plans[best];
-    if (getenv("BW_DBG")) fprintf(stderr, "plan %d of %d: warps %d resident %d step %d splits %lld own %lld runs %lld\n", best + 1, count, out->warps, out->resident, out->step_keys, (long long)out->splits, (long long)out->own_keys, (long long)out->runs);
     return BW_OK;
 }
 

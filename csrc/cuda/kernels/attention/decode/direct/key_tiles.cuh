@@ -268,7 +268,7 @@ struct step_reader {
         whole(left) ? load_v<true>(to, left) : load_v<false>(to, left);
     }
 
-private:
+  private:
     // Of tiles that have scales, whose arithmetic leaves little time for anything else: whether every load is there.
     __device__ __forceinline__ bool whole(int left) const {
         return tile::scaled && left >= tiles * tile_keys && head_dim == padded;
@@ -282,8 +282,8 @@ private:
             for (int i = 0; i < 2; i++) {
 #pragma unroll
                 for (int j = 0; j < tile::k_chunks; j++) {
-                    const bool there =
-                        whole || (u * tile_keys + i * 8 + r < left && j * tile::k_chunk + c * tile::per_load < head_dim);
+                    const bool there = whole || (u * tile_keys + i * 8 + r < left &&
+                                                 j * tile::k_chunk + c * tile::per_load < head_dim);
                     load_there(from_k + (u * tile_keys + i * 8) * key_elems + j * tile::k_chunk, there, to[u].k[i][j]);
                 }
             }
