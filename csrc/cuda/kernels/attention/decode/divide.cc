@@ -3,7 +3,6 @@
 // A shape has several plans: the kinds of blocks that take it, each with numbers of splits that leave few
 // multiprocessors idle. `prepare` times them (variants.cc); the first one is taken where nothing is timed.
 #include <math.h>
-#include <stdlib.h>
 
 #include <algorithm>
 
