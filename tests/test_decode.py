@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,34 +176,54 @@ def test_scales_of_values_may_be_of_any_size(precision, head_dim):
         each_plan(device, lambda: check(device, "attention_decode", "splitkv", precision, params, given))
 
 
+# Blocks that meet 64 keys at one go, in many splits and in few, 128 and 256 of them; more keys; groups above 8.
+RISING = [(2, 3001, 7, 64), (2, 1000, 7, 64), (9, 1024, 7, 64), (9, 2001, 7, 64), (1, 16384, 3, 64)]
+RISING += [(2, 3001, heads, head_dim) for heads, head_dim in ((8, 128), (12, 64), (20, 128), (40, 64), (64, 128))]
+RISING += [(2, 3001, 3, 160), (2, 3001, 8, 192), (2, 3001, 12, 176)]
+RISING_NARROW = [(9, 1024, 7, 64), (2, 3001, 8, 128), (40, 700, 4, 128), (2, 3001, 8, 192), (2, 3001, 3, 256)]
+
+
+def rising(precision: str, shape: dict[str, int], trend: int, operands: dict[str, Any]) -> dict[str, bytes]:
+    """What a caller gives: scores rise by 9 per hundred keys, by another rate per head, so that maxima change; one key
+    has the largest score. (FP32: 4.5, because scores of several hundred have fewer digits than the tolerance needs.)
+    """
+    rng, head_dim, kv_len = np.random.default_rng(19), shape["head_dim"], shape["kv_len"]
+    arrays = {name: rng.integers(-8, 9, operands[name]["shape"]) / 8 for name in "qkv"}
+    arrays["q"][..., 0] = np.arange(shape["num_heads"]) % 5 / (4 if precision == "fp32" else 2)
+    ramp = trend * 0.045 * np.sqrt(head_dim) * np.arange(float(kv_len))
+    ramp[4 * kv_len // 9] = 100 * np.sqrt(head_dim)
+    # Whole numbers below 2048, which FP16 holds; BF16 rounds them.
+    steps = np.round(np.clip(ramp, -2000, 2000))
+    arrays["k"][:, :, 0, 0] = steps
+    if "k_scale" not in operands:
+        return {name: _core.encode(precision, array.astype(np.float32)) for name, array in arrays.items()}
+    # Scales rise in place of elements, which are whole here, and the others' part of a score with them.
+    arrays["k"], arrays["v"] = (np.round(arrays[name]) for name in "kv")
+    arrays["k"][:, :, 0, 0] = np.sign(steps) * 8
+    scales = np.broadcast_to(np.maximum(np.abs(steps), 1) / 8, operands["k_scale"]["shape"][:2])[..., None]
+    given = {name: _core.encode(operands[name]["dtype"], array.astype(np.float32)) for name, array in arrays.items()}
+    return given | {"k_scale": scales.astype(np.float32).tobytes()}
+
+
 @pytest.mark.cuda
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("trend", [1, -1])
 @pytest.mark.parametrize(
-    ("batch", "kv_len", "heads", "head_dim"),
-    # Blocks that meet 64 keys at one go, in many splits and in few, 128 and 256 of them; more keys; groups above 8.
-    [(2, 3001, 7, 64), (2, 1000, 7, 64), (9, 1024, 7, 64), (9, 2001, 7, 64), (1, 16384, 3, 64)]
-    + [(2, 3001, heads, head_dim) for heads, head_dim in ((8, 128), (12, 64), (20, 128), (40, 64), (64, 128))]
-    + [(2, 3001, 3, 160), (2, 3001, 8, 192), (2, 3001, 12, 176)],
+    ("precision", "sizes"),
+    [
+        *((precision, sizes) for precision in ("fp32", "fp16", "bf16") for sizes in RISING),
+        *((precision, sizes) for precision in ("fp8_e4m3", "int8") for sizes in RISING_NARROW),
+    ],
+    ids=lambda value: str(value).replace(" ", ""),
 )
-def test_decode_follows_scores_that_rise_and_fall(batch, kv_len, heads, head_dim, trend, precision):
-    """Scores rise by 9 per hundred keys, by another rate per head, so that maxima change; one key has the largest
-    score. (FP32: 4.5, because scores of several hundred have fewer digits than the tolerance needs.)
-    """
-    shape = {"batch": batch, "kv_len": kv_len, "num_heads": heads, "num_kv_heads": 1, "head_dim": head_dim}
-
-    def given(operands: dict[str, Any]) -> dict[str, bytes]:
-        rng = np.random.default_rng(19)
-        arrays = {name: rng.integers(-8, 9, operands[name]["shape"]) / 8 for name in "qkv"}
-        arrays["q"][..., 0] = np.arange(heads) % 5 / (4 if precision == "fp32" else 2)
-        ramp = trend * 0.045 * np.sqrt(head_dim) * np.arange(float(kv_len))
-        ramp[4 * kv_len // 9] = 100 * np.sqrt(head_dim)
-        # Whole numbers below 2048, which FP16 holds; BF16 rounds them.
-        arrays["k"][:, :, 0, 0] = np.round(np.clip(ramp, -2000, 2000))
-        return {name: _core.encode(precision, array.astype(np.float32)) for name, array in arrays.items()}
-
+def test_decode_follows_scores_that_rise_and_fall(precision, sizes, trend):
+    shape = dict(zip(("batch", "kv_len", "num_heads", "head_dim"), sizes, strict=True)) | {"num_kv_heads": 1}
     with _core.Device("cuda") as device:
-        each_plan(device, lambda: check(device, "attention_decode", "splitkv", precision, shape, given))
+        each_plan(
+            device,
+            lambda: check(
+                device, "attention_decode", "splitkv", precision, shape, partial(rising, precision, shape, trend)
+            ),
+        )
 
 
 @pytest.mark.cuda
@@ -225,7 +246,7 @@ def test_search_for_the_fastest_plan_is_kept_and_its_traffic_counted():
     assert len(set(extra)) > 1
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "fp8_e4m3"])
 @pytest.mark.parametrize(("heads", "head_dim"), [(7, 64), (7, 128), (20, 96)])
 def test_decode_passes_a_nan_on_whatever_its_bits(kernel_device, heads, head_dim, precision):
     """A NaN with all bits set must not look like a kernel's mark."""

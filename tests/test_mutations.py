@@ -85,17 +85,17 @@ def test_verify_finds_every_moved_token(cpu):
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp8_e4m3"])
-@pytest.mark.parametrize("operation", ["kv_append", "kv_gather", "kv_copy"])
+@pytest.mark.parametrize("operation", ["kv_append", "kv_gather", "kv_gather as results", "kv_copy"])
 def test_verify_finds_every_wrong_number_and_scale_of_a_cache(cpu, operation, precision):
     """The last bit of each, and scales in each other's places; those that must stay as they were among them."""
     params = {"batch": 2, "kv_len": 4, "num_kv_heads": 3, "head_dim": 5}
-    if operation == "kv_append":
-        params["seq_len"] = 3
-    with _core.Case(cpu, operation, precision, params, seed=7) as case:
+    name, _, dequantizes = operation.partition(" ")
+    params |= {"seq_len": 3} if name == "kv_append" else {"dequantize": 1} if dequantizes else {}
+    with _core.Case(cpu, name, precision, params, seed=7) as case:
         right = {name: np.frombuffer(data, np.uint8).copy() for name, data in case.run({}).items()}
         assert case.verify(outputs=right)["verified"]
         for name, data in right.items():
-            stored = data.view(np.uint32 if "scale" in name else np.uint8)
+            stored = data.view(np.uint32 if "scale" in name else np.uint16 if dequantizes else np.uint8)
             for i in range(0, len(stored), 1 if "scale" in name else 7):
                 stored[i] ^= 1
                 assert not case.verify(outputs=right)["verified"], f"{name} {i}"
@@ -113,6 +113,7 @@ def test_verify_finds_every_wrong_number_and_scale_of_a_cache(cpu, operation, pr
         ("gemm", "A_scale"),
         ("gemm", "B_scale"),
         *((attention, f"{of}_scale") for attention in ("attention_decode", "attention_prefill") for of in "kv"),
+        *(("kv_gather", f"{of}_cache_scale") for of in "kv"),
     ],
 )
 @pytest.mark.parametrize("precision", ["int8", "fp8_e4m3"])
@@ -123,6 +124,8 @@ def test_verify_finds_wrong_scales(cpu, operation, name, precision):
         params = {"M": 9, "N": 40, "K": 300}
     elif operation == "attention_prefill":
         params["seq_len"] = 9
+    elif operation == "kv_gather":
+        params = {"kv_len": 9, "num_kv_heads": 2, "head_dim": 64, "dequantize": 1}
     with _core.Case(cpu, operation, precision, params, seed=7) as case:
         scales = np.frombuffer(case.inputs()[name], np.float32)
         for wrong in (np.roll(scales, 1), np.where(np.arange(scales.size) == 3, 1.25 * scales, scales)):

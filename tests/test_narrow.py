@@ -332,6 +332,29 @@ def test_sums_of_bytes_at_their_largest(kernel_device: Any) -> None:
     assert all(row["refuses"] for row in longer if row["name"] in ("words", "bytes"))
 
 
+@on_each_device
+@pytest.mark.parametrize("head_dim", [5, 16])
+@pytest.mark.parametrize("precision", ["fp8_e4m3", "int8"])
+def test_gather_multiplies_every_byte(kernel_device: Any, precision: str, head_dim: int) -> None:
+    """NaN among them, by scales whose products are subnormal, ordinary and infinite in FP16."""
+    shape = {"batch": 2, "kv_len": 50, "num_kv_heads": 3, "head_dim": head_dim, "page_size": 7, "dequantize": 1}
+    with _core.Case(kernel_device, "kv_gather", precision, shape) as case:
+        inputs = case.inputs()
+        stored = np.resize(np.arange(256, dtype=np.uint8), (16, 7, 3, head_dim))
+        scales = np.frombuffer(inputs["k_cache_scale"], np.float32).reshape(16, 7, 3, 1)
+        scales = scales * np.exp2(np.arange(3, dtype=np.float32) * 20 - 20)[:, None]
+        found = case.run({"k_cache": stored.tobytes(), "k_cache_scale": scales.tobytes()})["k"]
+    with np.errstate(over="ignore"):
+        wanted = (TYPES[precision].decode(stored.tobytes()).reshape(stored.shape).astype(np.float32) * scales).astype(
+            np.float16
+        )
+    pages = np.frombuffer(inputs["table"], np.int32).reshape(2, 8)
+    wanted = wanted[pages].reshape(2, 56, 3, head_dim)[:, :50]
+    assert np.isinf(wanted).any()
+    assert np.isnan(wanted).any() == (precision == "fp8_e4m3")
+    np.testing.assert_array_equal(np.frombuffer(found, np.float16).reshape(wanted.shape), wanted)
+
+
 @pytest.mark.parametrize("name", ["int4_g32", "q4_k", "q4_0"])
 def test_an_infinite_activation_makes_infinite_sums(name: str) -> None:
     """With zero points and minima, too: NaN is only what 0 times infinity is."""

@@ -30,7 +30,8 @@ def cases(only: list[str], shapes: int) -> list[tuple[str, dict[str, int]]]:
     for batch, tokens, heads, head_dim, page in MOVES[:shapes]:
         of = {"batch": batch, "num_kv_heads": heads, "head_dim": head_dim}
         found += [("kv_append", of | {"seq_len": tokens, "kv_len": 0, "page_size": size}) for size in (0, page)]
-        found += [("kv_gather", of | {"kv_len": tokens, "page_size": page}), ("kv_copy", of | {"kv_len": tokens})]
+        found += [("kv_gather", of | {"kv_len": tokens, "page_size": page, "dequantize": number}) for number in (0, 1)]
+        found += [("kv_copy", of | {"kv_len": tokens})]
     return [case for case in found if case[0].split("_")[1] in only]
 
 

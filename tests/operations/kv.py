@@ -10,9 +10,17 @@ from precisions import TYPES
 from operations import Arrays, Operation, Shape
 from operations.attention import HEAD_DIMS
 
-APPENDS = [(1, 1, 0, 1, 1), (3, 5, 11, 2, 64), (2, 17, 3, 1, 80), (1, 9, 30, 3, 33), (4, 128, 60, 8, 128)]
+APPENDS = [
+    (1, 1, 0, 1, 1),
+    (3, 5, 11, 2, 64),
+    (2, 17, 3, 1, 80),
+    (1, 9, 30, 3, 33),
+    (2, 7, 3, 3, 8),
+    (4, 128, 60, 8, 128),
+]
 GATHERS = [(1, 1, 1, 1), (3, 61, 2, 64), (2, 100, 1, 80), (1, 37, 3, 33), (2, 300, 8, 128), (2, 1401, 8, 128)]
 COPIES = [(1, 1, 1, 1), (3, 61, 2, 64), (1, 37, 3, 33), (2, 2000, 8, 128), (1, 4001, 3, 67)]
+GATHERED = {"kv_len": 4096, "num_kv_heads": 2, "head_dim": 64, "page_size": 16}
 PROMPTS = {"batch": 8, "seq_len": 128, "num_kv_heads": 2, "head_dim": 64}
 
 
@@ -61,6 +69,9 @@ def append(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
 def gather(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
     assert sorted(x["table"].ravel().tolist()) == list(range(x["table"].size))
     caches = {name.replace("_cache", ""): cache for name, cache in x.items() if "_cache" in name}
+    if p["dequantize"] and "k_scale" in caches:
+        products = {name: caches[name].astype(np.float32) * caches[f"{name}_scale"][..., None] for name in "kv"}
+        caches = {name: product.astype(np.float16) for name, product in products.items()}
     return {
         name: cache[x["table"]].reshape(p["batch"], -1, *cache.shape[2:])[:, : p["kv_len"]]
         for name, cache in caches.items()
@@ -103,21 +114,24 @@ OPERATIONS = {
     ),
     "kv_gather": Operation(
         shapes=[
-            {"batch": b, "kv_len": kv, "num_kv_heads": g, "head_dim": d, "page_size": page}
-            for b, kv, g, d in GATHERS
+            {"batch": b, "kv_len": kv, "num_kv_heads": g, "head_dim": d, "page_size": page, "dequantize": number % 2}
+            for number, (b, kv, g, d) in enumerate([*GATHERS, *GATHERS[1:]])
             for page in (1, 16, 13)
         ],
         small={"batch": 2, "kv_len": 24, "num_kv_heads": 2, "head_dim": 16},
         reference=gather,
         worked=[
             # 2*4096*2*64*2 = 2097152, 4096/16 page ids of 4 bytes
-            ("fp16", {"kv_len": 4096, "num_kv_heads": 2, "head_dim": 64, "page_size": 16}, 2_098_176, 2_097_152, 0),
+            ("fp16", GATHERED, 2_098_176, 2_097_152, 0),
             # a page begun counts whole: ceil(17/16) = 2 ids
             ("fp32", {"kv_len": 17, "num_kv_heads": 1, "head_dim": 4, "page_size": 16}, 552, 544, 0),
             # 2*4096*2 = 16384 heads of 64 + 4 bytes, 256 page ids of 4
-            ("fp8_e4m3", {"kv_len": 4096, "num_kv_heads": 2, "head_dim": 64, "page_size": 16}, 1_115_136, 1_114_112, 0),
+            ("fp8_e4m3", GATHERED, 1_115_136, 1_114_112, 0),
+            # the same read, 16384 heads of 64 elements of 2 bytes written
+            ("int8", {**GATHERED, "dequantize": 1}, 1_115_136, 2_097_152, 0),
+            ("fp32", {**GATHERED, "dequantize": 1}, 4_195_328, 4_194_304, 0),
         ],
-        grid=grid({"batch": 2, "kv_len": 23, "page_size": 7}),
+        grid=grid({"batch": 2, "kv_len": 23, "page_size": 7}, {"batch": 2, "kv_len": 23, "dequantize": 1}),
     ),
     "kv_copy": Operation(
         shapes=[{"batch": b, "kv_len": kv, "num_kv_heads": g, "head_dim": d} for b, kv, g, d in COPIES],

@@ -1,6 +1,6 @@
 /* The KV cache's moves. One variant each: `rows`, stretches of adjacent rows shared among the threads, large ones
  * copied as stream_copy does it. A row is one token's G * D elements; where caches have scales, its G scales are rows
- * of their own, and kv_append quantizes a row into both. */
+ * of their own; kv_append quantizes a row into both, and kv_gather may multiply both. */
 #include <math.h>
 
 #include "ops/families/kv.h"
@@ -23,7 +23,7 @@ struct row_move {
     int64_t rows, row_bytes, chunk_rows, heads, head_dim;
     void *from[SIDES], *to[SIDES];
     row_stretch *stretch;
-    bool large, quantizes;
+    bool large, quantizes, dequantizes;
 };
 
 static int64_t copy_stretch(const row_move *move, int64_t row, int64_t *from_row, int64_t *to_row) {
@@ -83,26 +83,41 @@ BW_INLINE void quantize_head(bw_dtype cache, bw_dtype dtype, const void *from, i
     }
 }
 
-BW_INLINE void quantize_as(bw_dtype dtype, bw_dtype cache, const row_move *move, int side, int64_t from_head,
-                           int64_t to_head, int64_t heads) {
-    const int64_t dim = move->head_dim;
-    float *scales = move->to[side + SCALES];
-    for (int64_t i = 0; i < heads; i++) {
-        quantize_head(cache, dtype, move->from[side], (from_head + i) * dim, dim, move->to[side], (to_head + i) * dim,
-                      scales + to_head + i);
+/* The other way round. */
+BW_INLINE void dequantize_head(bw_dtype cache, bw_dtype dtype, const void *from, int64_t first, int64_t count, void *to,
+                               int64_t to_first, float scale) {
+    for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
+        const bw_vf x = bw_vf_load_as_upto(cache, from, first + d, count - d);
+        bw_vf_store_as_upto(dtype, to, to_first + d, x * bw_vf_set(scale), count - d);
     }
 }
 
-BW_INLINE void quantize_rows(bw_dtype cache, const row_move *move, int side, int64_t from_row, int64_t to_row,
-                             int64_t rows) {
+BW_INLINE void convert_as(bw_dtype dtype, bw_dtype cache, const row_move *move, int side, int64_t from_head,
+                          int64_t to_head, int64_t heads) {
+    const int64_t dim = move->head_dim;
+    const void *from = move->from[side];
+    void *to = move->to[side];
+    float *scales = move->quantizes ? move->to[side + SCALES] : move->from[side + SCALES];
+    for (int64_t i = 0; i < heads; i++) {
+        const int64_t first = (from_head + i) * dim, to_first = (to_head + i) * dim;
+        if (move->quantizes) {
+            quantize_head(cache, dtype, from, first, dim, to, to_first, scales + to_head + i);
+        } else {
+            dequantize_head(cache, dtype, from, first, dim, to, to_first, scales[from_head + i]);
+        }
+    }
+}
+
+BW_INLINE void convert_rows(bw_dtype cache, const row_move *move, int side, int64_t from_row, int64_t to_row,
+                            int64_t rows) {
     const int64_t heads = move->heads;
-    BW_DTYPE_SWITCH(move->launch->precision->result, quantize_as, cache, move, side, from_row * heads, to_row * heads,
+    BW_DTYPE_SWITCH(move->launch->precision->result, convert_as, cache, move, side, from_row * heads, to_row * heads,
                     rows * heads);
 }
 
 static void move_rows(const row_move *move, int side, int64_t from_row, int64_t to_row, int64_t rows) {
-    if (move->quantizes) {
-        BW_CACHE_SWITCH(move->launch->precision->cache, quantize_rows, move, side, from_row, to_row, rows);
+    if (move->quantizes || move->dequantizes) {
+        BW_CACHE_SWITCH(move->launch->precision->cache, convert_rows, move, side, from_row, to_row, rows);
         return;
     }
     int64_t bytes = move->row_bytes;
@@ -159,6 +174,8 @@ static row_move move_of(const bw_launch *launch, const kv_numbers *numbers) {
                      .head_dim = dims[numbers->head_dim],
                      .stretch = numbers->stretch,
                      .quantizes = launch->operand[numbers->to_scale] && !numbers->from_scale};
+    move.dequantizes =
+        numbers->from_scale && launch->operand[numbers->from_scale] && !launch->operand[numbers->to_scale];
     move.row_bytes = move.heads * move.head_dim * bw_elem_bytes(launch->precision->cache);
     for (int side = 0; side < SCALES; side++) {
         move.from[side] = launch->operand[numbers->from_k + side];
@@ -167,7 +184,7 @@ static row_move move_of(const bw_launch *launch, const kv_numbers *numbers) {
         move.to[side + SCALES] = launch->operand[numbers->to_scale + side];
     }
     move.chunk_rows = bw_max64(1, CHUNK_BYTES / move.row_bytes);
-    move.large = bw_is_large(2 * move.rows * move.row_bytes) && !move.quantizes;
+    move.large = bw_is_large(2 * move.rows * move.row_bytes) && !move.quantizes && !move.dequantizes;
     return move;
 }
 

@@ -1,7 +1,8 @@
 /* kv_append, kv_gather, kv_copy: see ops/families/kv.h. Moves of K and V, checked bit by bit; so are the scales, and
  * the numbers that kv_append quantizes. Bytes: append 2 T G D e read (+ 8 T slot ids if paged), the same written;
  * gather and copy 2 L G D e per sequence read
- * (+ 4 ceil(L / page) page ids for gather) and written; with scales 2 G e of the scale more per token of a cache. */
+ * (+ 4 ceil(L / page) page ids for gather) and written; with scales 2 G e of the scale more per token of a cache.
+ * A gather that dequantizes writes results. */
 #include "ops/families/kv.h"
 
 #include <math.h>
@@ -109,12 +110,41 @@ static void quantize_part(const bw_precision *precision, uint64_t seed, const pa
     }
 }
 
+/* What a gather that dequantizes writes as its results: a cache of the results' type, without scales. */
+static const bw_precision *gathered_as(const bw_dims *dims, const bw_precision *precision, bw_precision *room) {
+    static const bw_scaling none = {.type = BW_NONE};
+    if (dims->op != &bw_op_kv_gather || !dims->value[BW_GATHER_DEQUANTIZE]) return precision;
+    *room = *precision;
+    room->cache = precision->result;
+    room->cache_scales = &none;
+    return room;
+}
+
+/* Values that begin with element `first` of token `token`, of a width of heads of `dim` elements: each times its
+ * scale, of operand `scales`, in FP32, and rounded to a result. */
+static void dequantize_part(const bw_dims *dims, const bw_precision *precision, uint64_t seed, const part *p,
+                            int scales, int64_t token, int64_t dim, double *values) {
+    const bw_dtype_info *info = bw_dtype_get(precision->result);
+    const part heads = {.width = p->width / dim,
+                        .first = p->first / dim,
+                        .count = (p->first + p->count - 1) / dim + 1 - p->first / dim};
+    double scale[PART_ELEMS + 1];
+    read_part(dims, precision, seed, &heads, scales, token, scale);
+    for (int64_t i = 0; i < p->count; i++) {
+        const float product = (float)values[i] * (float)scale[(p->first + i) / dim - heads.first];
+        char stored[BW_BLOCK_BYTES_MAX];
+        info->encode_blocks(&product, 1, stored);
+        info->decode_blocks(stored, 1, &values[i]);
+    }
+}
+
 /* Of the K and the V that a gather or a copy writes, whose first parameters are the same. */
 _Static_assert((int)BW_GATHER_HEAD_DIM == (int)BW_COPY_HEAD_DIM, "one rule for both");
 static bw_rows whole_rows(const bw_dims *dims, const bw_precision *precision) {
     const int64_t *v = dims->value;
     int64_t tokens = v[BW_COPY_BATCH] * v[BW_COPY_KV_LEN], heads = v[BW_COPY_NUM_KV_HEADS], dim = v[BW_COPY_HEAD_DIM];
-    int64_t parts = parts_of(precision, heads, dim);
+    bw_precision room;
+    int64_t parts = parts_of(gathered_as(dims, precision, &room), heads, dim);
     return (bw_rows){.count = 2 * tokens * parts,
                      .elems = bw_min64(heads * dim, PART_ELEMS),
                      .line = tokens * parts,
@@ -146,7 +176,9 @@ static bw_status whole_reference(const bw_dims *dims, const bw_precision *precis
     const bool gathers = dims->op == &bw_op_kv_gather;
     int64_t batch = v[BW_GATHER_BATCH], len = v[BW_GATHER_KV_LEN], page = gathers ? v[BW_GATHER_PAGE_SIZE] : len;
     int64_t heads = v[BW_GATHER_NUM_KV_HEADS], dim = v[BW_GATHER_HEAD_DIM], pages = bw_ceil_div(len, page);
-    int64_t parts = parts_of(precision, heads, dim);
+    bw_precision room;
+    const bw_precision *written = gathered_as(dims, precision, &room);
+    int64_t parts = parts_of(written, heads, dim);
     int64_t token = row / parts, index = token % (batch * len), position = index % len;
     bool is_v = token >= batch * len;
     int64_t logical = index / len * pages + position / page;
@@ -154,7 +186,11 @@ static bw_status whole_reference(const bw_dims *dims, const bw_precision *precis
     const part p = part_of(row % parts, heads, dim);
     const int *operand = (gathers ? gathered : copied)[p.is_scale];
     place_part(&p, operand[1] + is_v, index, out);
-    read_part(dims, precision, seed, &p, operand[0] + is_v, physical * page + position % page, out->values);
+    const int64_t from = physical * page + position % page;
+    read_part(dims, precision, seed, &p, operand[0] + is_v, from, out->values);
+    if (precision->cache_scales->type != written->cache_scales->type) {
+        dequantize_part(dims, precision, seed, &p, BW_GATHER_K_CACHE_SCALE + is_v, from, dim, out->values);
+    }
     return BW_OK;
 }
 
@@ -278,6 +314,7 @@ static const bw_param gather_params[] = {
     BW_PARAM("kv_len", "tokens", "cached tokens per sequence", 1, INT32_MAX, .fallback = 4096, .small = 7),
     HEAD_PARAMS,
     BW_PARAM("page_size", "tokens", "tokens per page", 1, INT32_MAX, .fallback = 16, .small = 4),
+    BW_PARAM("dequantize", "", "1: K and V as results, not as the cache holds them", 0, 1, .fallback = 0, .small = 0),
 };
 
 static int64_t gather_pages(const bw_dims *dims) {
@@ -292,8 +329,9 @@ static int gather_operands(const bw_dims *dims, const bw_precision *precision, b
                page, heads, dim, batch * len);
     out[BW_GATHER_TABLE] =
         bw_operand_indices("table", BW_RECIPE_HOST, BW_I32, 0, batch * pages - 1, BW_SHAPE(batch, pages));
-    cache_pair(&out[BW_GATHER_K], &out[BW_GATHER_K_SCALE], names, BW_OUT, precision, batch, len, heads, dim,
-               batch * len);
+    bw_precision room;
+    cache_pair(&out[BW_GATHER_K], &out[BW_GATHER_K_SCALE], names, BW_OUT, gathered_as(dims, precision, &room), batch,
+               len, heads, dim, batch * len);
     return BW_GATHER_OPERANDS;
 }
 
@@ -319,7 +357,8 @@ const bw_op bw_op_kv_gather = {
     .precisions = BW_CACHE_PRECISIONS,
     .formula = {"2*batch*kv_len*num_kv_heads*head_dim*e_cache + 2*cache_scales(batch*kv_len*num_kv_heads, head_dim) + "
                 "4*batch*ceil(kv_len/page_size)",
-                "2*batch*kv_len*num_kv_heads*head_dim*e_cache + 2*cache_scales(batch*kv_len*num_kv_heads, head_dim)",
+                "2*batch*kv_len*num_kv_heads*head_dim*(e_cache + dequantize*(e_result - e_cache)) + "
+                "2*(1 - dequantize)*cache_scales(batch*kv_len*num_kv_heads, head_dim)",
                 "0"},
     .validate = gather_validate,
     .operands = gather_operands,

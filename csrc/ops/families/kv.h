@@ -3,12 +3,13 @@
  *     contiguous (page_size 0): cache (B, kv_len + seq_len, G, D); token s of entry b goes to row kv_len + s of b
  *     paged: cache (pages, page_size, G, D); token t goes to row slots[t] of the cache seen as rows of G * D
  *   kv_gather  k_cache, v_cache(pages, page_size, G, D), table(B, ceil(L / page_size)) -> k, v(B, L, G, D)
- *     row l of entry b comes from page table[b][l / page_size], row l % page_size
+ *     row l of entry b comes from page table[b][l / page_size], row l % page_size; with dequantize 1 as a result, a
+ *     value of a cache with scales times its scale
  *   kv_copy    k, v(B, L, G, D) -> k_copy, v_copy
  * In precisions with scales beside the values every cache has a scale per token and head, (..., G), that moves with it.
  * The new tokens of kv_append are results, of another type than the cache: it quantizes them. A scale is the largest
  * magnitude of a head / the cache's largest number (bw_dtype_largest), a value round(x / scale), both divided in FP32;
- * a head of zeros has a scale of 0 and zeros. */
+ * a head of zeros has a scale of 0 and zeros. kv_gather's product, too, is taken in FP32 and then rounded. */
 #pragma once
 
 #define BW_KV_OPERATIONS(X)        \
@@ -35,7 +36,14 @@ enum {
     BW_APPEND_OPERANDS
 };
 
-enum { BW_GATHER_BATCH, BW_GATHER_KV_LEN, BW_GATHER_NUM_KV_HEADS, BW_GATHER_HEAD_DIM, BW_GATHER_PAGE_SIZE };
+enum {
+    BW_GATHER_BATCH,
+    BW_GATHER_KV_LEN,
+    BW_GATHER_NUM_KV_HEADS,
+    BW_GATHER_HEAD_DIM,
+    BW_GATHER_PAGE_SIZE,
+    BW_GATHER_DEQUANTIZE
+};
 enum {
     BW_GATHER_K_CACHE,
     BW_GATHER_V_CACHE,

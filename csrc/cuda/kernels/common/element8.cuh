@@ -41,10 +41,27 @@ constexpr float bw_widened = 1.0f;
 template <>
 constexpr float bw_widened<bw_e4m3> = 140.0f;
 
+// Bits of one word where a mask has ones, else of another.
+BW_DEVICE uint32_t bw_blend(uint32_t mask, uint32_t ones, uint32_t zeros) {
+    uint32_t result;
+    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(result) : "r"(mask), "r"(ones), "r"(zeros));
+    return result;
+}
+// Where bytes have their signs: of a number that it knows the assembler would make a mask for each shift.
+static __constant__ uint32_t bw_byte_signs = 0x80808080u;
+
+// Four numbers, each 2^-8 of its own, a NaN 480.
+BW_DEVICE void bw_move_e4m3(uint32_t word, uint32_t (&out)[2]) {
+    constexpr uint32_t others = 0x3f803f80u;
+    const uint32_t signs = word & bw_byte_signs;  // zeros wherever FP16 has neither sign nor number
+    out[0] = bw_blend(others, word << 7, signs << 8);
+    out[1] = bw_blend(others, word >> 1, signs);
+}
 BW_DEVICE void bw_widen(uint32_t word, uint32_t (&out)[2], bw_e4m3) {
-    constexpr uint32_t signs = 0x80008000u, others = 0x3f803f80u, factor = 0x78607860u;  // 140 * 2^8
-    out[0] = bw_pair_product(((word << 8) & signs) | ((word << 7) & others), factor);
-    out[1] = bw_pair_product((word & signs) | ((word >> 1) & others), factor);
+    constexpr uint32_t factor = 0x78607860u;  // 140 * 2^8
+    bw_move_e4m3(word, out);
+    out[0] = bw_pair_product(out[0], factor);
+    out[1] = bw_pair_product(out[1], factor);
 }
 // A byte in the mantissa of 1024 makes 1024 + byte.
 BW_DEVICE uint32_t bw_from_1152(uint32_t word) {

@@ -1,4 +1,4 @@
-/* The kernels of the KV cache's moves: move.cu; what quantizes: quantize.cu. */
+/* The kernels of the KV cache's moves: move.cu; what converts: quantize.cu, dequantize.cu. */
 #pragma once
 
 #include "cuda/launch/prepared.h"
@@ -12,5 +12,7 @@ const char *bw_kv_copy_refuses(const bw_dims *dims, const bw_precision *precisio
 
 /* kv_append to a cache with scales; what bw_kv_append_refuses does not refuse. */
 bw_status bw_kv_quantize_choose(const bw_dims *dims, const bw_precision *precision, bw_cuda_launch_spec *out);
+/* kv_gather from such a one as results; what bw_kv_gather_refuses does not refuse. */
+bw_status bw_kv_dequantize_choose(const bw_dims *dims, const bw_precision *precision, bw_cuda_launch_spec *out);
 
 BW_C_END

@@ -319,6 +319,9 @@ bw_status choose_scaled_gather(const bw_dims *dims, const moved &of, int64_t pag
 bw_status bw_kv_gather_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                               bw_cuda_launch_spec *out) {
     const int64_t *value = dims->value, heads = value[BW_GATHER_NUM_KV_HEADS], page = value[BW_GATHER_PAGE_SIZE];
+    if (precision->cache_scales->type != BW_NONE && value[BW_GATHER_DEQUANTIZE]) {
+        return bw_kv_dequantize_choose(dims, precision, out);
+    }
     moved of = moved_of(precision, facts, out, value[BW_GATHER_BATCH], value[BW_GATHER_KV_LEN], heads,
                         value[BW_GATHER_HEAD_DIM]);
     of.values = {BW_GATHER_K_CACHE, BW_GATHER_V_CACHE, BW_GATHER_K, BW_GATHER_V};

@@ -1,10 +1,10 @@
 // kv_append to caches of 8 bits: a head of a token is divided by its scale, the largest of its numbers over the type's
 // largest, and rounded.
 //
-// A head of up to 256 elements whose rows are whole 16 bytes is met by 4, 8 or 16 lanes, twice 16 bytes each of K and
-// of V; any other one by a warp, element by element. What limits this is arithmetic: 8 elements of it take as long as
-// memory takes for them after some 70 instructions of the kind that there are half as many units for (integers, largest
-// and smallest). Instructions that convert to E4M3 are far slower (an H200 took 1.6 ms with them, INT8 1.0).
+// A head of up to 256 elements whose rows are whole 16 bytes is met by 4, 8 or 16 lanes, twice 16 bytes each; any other
+// one by a warp, element by element. An H200 moves INT8 as fast as a copy moves as many bytes, where blocks are small,
+// have K or V alone, and leave what they read in the L2 (256 threads with both, told to drop it: 91 %). E4M3's
+// arithmetic takes 5 % longer. Instructions that convert to E4M3 are far slower (1.6 ms with them where INT8 took 1.0).
 #include <stddef.h>
 
 #include "cuda/kernels/common/element8.cuh"
@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr int threads = 256;
+constexpr int threads = 64, any_threads = 256;
 
 struct quantize_work {
     const __half *k, *v;
@@ -138,38 +138,50 @@ BW_DEVICE float quantize_head(uint4 (&bits)[2], const quantize_work &work, uint2
     return scale;
 }
 
+// blockIdx.y: of K or of V. Two heads for each of a warp's groups of lanes, all of them neighbors.
 template <typename T, int lanes, typename To>
-__global__ void __launch_bounds__(threads) kv_quantize_kernel(quantize_work work, To to) {
+__global__ void __launch_bounds__(threads, 16) kv_quantize_kernel(quantize_work work, To to) {
+    constexpr int items = 2, groups = 32 / lanes;
+    const bool is_v = blockIdx.y != 0;
     const unsigned lane = threadIdx.x % lanes;
-    const int64_t row = (int64_t)blockIdx.x * (threads / lanes) + threadIdx.x / lanes;
-    const int64_t from = row * work.head_dim;
-    uint4 bits[2][2] = {};
-    bool there[2];
+    const int64_t warp = (int64_t)blockIdx.x * (threads / 32) + threadIdx.x / 32;
+    const int64_t first = warp * (items * groups) + threadIdx.x % 32 / lanes;
+    uint4 bits[items][2] = {};
+    bool there[items][2];
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const unsigned column = (lane + i * lanes) * 8;
-        there[i] = row < work.rows && (int)column < work.head_dim;
-        if (there[i]) bits[0][i] = bw_load_once((const uint4 *)(work.k + from + column));
-        if (there[i]) bits[1][i] = bw_load_once((const uint4 *)(work.v + from + column));
-    }
-    const int64_t target = to(row < work.rows ? row : work.rows - 1), at = target * work.head_dim;
-#pragma unroll
-    for (int t = 0; t < 2; t++) {
-        uint2 out[2];
-        const float scale = quantize_head<lanes>(bits[t], work, out, T());
-        uint8_t *cache = (uint8_t *)(t == 0 ? work.k_cache : work.v_cache) + at;
+    for (int t = 0; t < items; t++) {
+        const int64_t row = first + t * groups;
+        const __half *from = (is_v ? work.v : work.k) + row * work.head_dim;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            if (there[i]) bw_store_once((uint2 *)(cache + (lane + i * lanes) * 8), out[i]);
+            const unsigned column = (lane + i * lanes) * 8;
+            there[t][i] = row < work.rows && (int)column < work.head_dim;
+            if (there[t][i]) bits[t][i] = bw_load_cached(from + column);
         }
-        if (there[0] && lane == 0) (t == 0 ? work.k_scale : work.v_scale)[target] = scale;
+    }
+    float scale[items];
+    int64_t target[items];
+#pragma unroll
+    for (int t = 0; t < items; t++) {
+        target[t] = to(min(first + t * groups, work.rows - 1));
+        uint2 out[2];
+        scale[t] = quantize_head<lanes>(bits[t], work, out, T());
+        uint8_t *cache = (uint8_t *)(is_v ? work.v_cache : work.k_cache) + target[t] * work.head_dim;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (there[t][i]) bw_store_once((uint2 *)(cache + (lane + i * lanes) * 8), out[i]);
+        }
+    }
+    // By one instruction, which writes whole 32 bytes where tokens have 8 heads.
+    if (lane < items && first + lane * groups < work.rows) {
+        (is_v ? work.v_scale : work.k_scale)[lane ? target[1] : target[0]] = lane ? scale[1] : scale[0];
     }
 }
 
 template <typename T, typename To>
-__global__ void __launch_bounds__(threads) kv_quantize_any_kernel(quantize_work work, To to) {
+__global__ void __launch_bounds__(any_threads) kv_quantize_any_kernel(quantize_work work, To to) {
     const int lane = (int)threadIdx.x % 32;
-    const int64_t row = (int64_t)blockIdx.x * (threads / 32) + threadIdx.x / 32;
+    const int64_t row = (int64_t)blockIdx.x * (any_threads / 32) + threadIdx.x / 32;
     if (row >= work.rows) return;
     const __half *from = (blockIdx.y == 0 ? work.k : work.v) + row * work.head_dim;
     const int64_t target = to(row);
@@ -187,16 +199,18 @@ __global__ void __launch_bounds__(threads) kv_quantize_any_kernel(quantize_work 
 
 template <typename T, typename To>
 bw_cuda_kernel *choose(const quantize_work &work, To to, bw_cuda_launch_spec *out) {
-    int lanes = 32;
+    int block = any_threads, block_heads = any_threads / 32;
     void (*function)(quantize_work, To) = kv_quantize_any_kernel<T, To>;
     if (work.head_dim % 8 == 0 && work.head_dim <= 256) {
-        lanes = work.head_dim <= 64 ? 4 : work.head_dim <= 128 ? 8 : 16;
+        const int lanes = work.head_dim <= 64 ? 4 : work.head_dim <= 128 ? 8 : 16;
+        block = threads;
+        block_heads = 2 * threads / lanes;
         function = lanes == 4   ? kv_quantize_kernel<T, 4, To>
                    : lanes == 8 ? kv_quantize_kernel<T, 8, To>
                                 : kv_quantize_kernel<T, 16, To>;
     }
-    const dim3 grid((unsigned)bw_ceil_div(work.rows, threads / lanes), lanes == 32 ? 2 : 1);
-    bw_cuda_kernel *kernel = bw_choose(out, function, grid, dim3(threads), 0, work, to);
+    const dim3 grid((unsigned)bw_ceil_div(work.rows, block_heads), 2);
+    bw_cuda_kernel *kernel = bw_choose(out, function, grid, dim3(block), 0, work, to);
     bw_choose_place(kernel, 0, offsetof(quantize_work, k), bw_from_operand(BW_APPEND_K));
     bw_choose_place(kernel, 0, offsetof(quantize_work, v), bw_from_operand(BW_APPEND_V));
     bw_choose_place(kernel, 0, offsetof(quantize_work, k_cache), bw_from_operand(BW_APPEND_K_CACHE));

@@ -3,7 +3,6 @@
 // A shape has several plans: the kinds of blocks that take it, each with numbers of splits that leave few
 // multiprocessors idle. `prepare` times them (variants.cc); the first one is taken where nothing is timed.
 #include <math.h>
-#include <stdlib.h>
 
 #include <algorithm>
 
@@ -370,12 +369,8 @@ void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
     if (head_dim > 64 && head_dim <= 128 && list->blocks(pairs, 1) > 2 * (double)units) list->add(pairs, 1);
     // Alone on its multiprocessor where rows are long: memory serves few places at a time. 64 KiB of keys on their way
     // are best: with 128 an H200 takes 2 % longer, with 40 10 %.
-    int warps = head_dim > 64 && head_dim <= 96 && !narrow ? 12 : 8;
-    int warp_keys = head_dim <= 64 || (narrow && head_dim <= 192) ? 32 : 16;
-    if (narrow && head_dim > 64 && head_dim <= 128 && getenv("BW_KV8")) {
-        warps = atoi(getenv("BW_KV8"));
-        warp_keys = warps == 16 ? 16 : 32;
-    }
+    const int warps = head_dim > 64 && head_dim <= 96 && !narrow ? 12 : 8;
+    const int warp_keys = head_dim <= 64 || (narrow && head_dim <= 192) ? 32 : 16;
     const bw_decode_plan large = direct_kind(nothing, *list, warps, warp_keys * warps, head_dim > 64 ? 1 : 2);
     const int large_begin = list->count;
     list->add_splits(large, large.step_keys);

@@ -262,6 +262,19 @@ struct step_reader {
     }
 
     __device__ __forceinline__ void load_k(tile (&to)[tiles], int left) const {
+        whole(left) ? load_k<true>(to, left) : load_k<false>(to, left);
+    }
+    __device__ __forceinline__ void load_v(tile (&to)[tiles], int left) const {
+        whole(left) ? load_v<true>(to, left) : load_v<false>(to, left);
+    }
+
+  private:
+    // Of tiles that have scales, whose arithmetic leaves little time for anything else: whether every load is there.
+    __device__ __forceinline__ bool whole(int left) const {
+        return tile::scaled && left >= tiles * tile_keys && head_dim == padded;
+    }
+    template <bool whole>
+    __device__ __forceinline__ void load_k(tile (&to)[tiles], int left) const {
         const int lane = (int)threadIdx.x % 32, r = lane / 4, c = lane % 4;
 #pragma unroll
         for (int u = 0; u < tiles; u++) {
@@ -269,17 +282,18 @@ struct step_reader {
             for (int i = 0; i < 2; i++) {
 #pragma unroll
                 for (int j = 0; j < tile::k_chunks; j++) {
-                    const bool there =
-                        u * tile_keys + i * 8 + r < left && j * tile::k_chunk + c * tile::per_load < head_dim;
+                    const bool there = whole || (u * tile_keys + i * 8 + r < left &&
+                                                 j * tile::k_chunk + c * tile::per_load < head_dim);
                     load_there(from_k + (u * tile_keys + i * 8) * key_elems + j * tile::k_chunk, there, to[u].k[i][j]);
                 }
             }
             if constexpr (tile::scaled) {
-                const bool there = u * tile_keys + tile::scale_key(r, c) < left;
+                const bool there = whole || u * tile_keys + tile::scale_key(r, c) < left;
                 to[u].scale = there ? __ldg(from_scale + u * tile_keys * kv_heads) : 0.0f;
             }
         }
     }
+    template <bool whole>
     __device__ __forceinline__ void load_v(tile (&to)[tiles], int left) const {
         const int lane = (int)threadIdx.x % 32, r = lane / 4, c = lane % 4;
 #pragma unroll
@@ -288,8 +302,8 @@ struct step_reader {
             for (int i = 0; i < 4; i++) {
 #pragma unroll
                 for (int g = 0; g < tile::v_chunks; g++) {
-                    const bool there =
-                        u * tile_keys + tile::v_key(i, c) < left && g * tile::v_chunk + r * tile::v_per_load < head_dim;
+                    const bool there = whole || (u * tile_keys + tile::v_key(i, c) < left &&
+                                                 g * tile::v_chunk + r * tile::v_per_load < head_dim);
                     load_there(from_v + (u * tile_keys + tile::v_key(i, 0)) * key_elems + g * tile::v_chunk, there,
                                to[u].v[i][g]);
                 }
@@ -305,8 +319,9 @@ struct decode_sums {
     uint32_t unit;  // of tiles that have scales
 };
 
-// Scores become weights; what was summed so far shrinks with them.
-template <int padded, int tiles>
+// Scores become weights; what was summed so far shrinks with them. `lazy`: only where one exceeds what sums stand on by
+// much, and only then do lanes ask each other for their largest.
+template <bool lazy, int padded, int tiles>
 BW_DEVICE void weigh(float (&score)[tiles][4], int left, float scale, decode_sums<padded> &sums) {
     const int r = (int)threadIdx.x % 32 / 4;
     float best[2] = {sums.top[0], sums.top[1]};
@@ -327,21 +342,28 @@ BW_DEVICE void weigh(float (&score)[tiles][4], int left, float scale, decode_sum
             best[e % 2] = fmaxf(best[e % 2], score[u][e]);
         }
     }
+    const bool near = best[0] <= sums.top[0] + bw_softmax_slack && best[1] <= sums.top[1] + bw_softmax_slack;
+    if (!lazy || !__all_sync(bw_all_lanes, near)) {
 #pragma unroll
-    for (int offset = 4; offset < 32; offset *= 2) {
+        for (int offset = 4; offset < 32; offset *= 2) {
 #pragma unroll
-        for (int e = 0; e < 2; e++) best[e] = fmaxf(best[e], __shfl_xor_sync(bw_all_lanes, best[e], offset));
+            for (int e = 0; e < 2; e++) best[e] = fmaxf(best[e], __shfl_xor_sync(bw_all_lanes, best[e], offset));
+        }
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const float shrink = bw_exp2(sums.top[e] - bw_softmax_reference(best[e]));
+            sums.top[e] = best[e];
+            sums.sum[e] *= shrink;
+#pragma unroll
+            for (int t = 0; t < padded / 16; t++) {
+                sums.out[t][e] *= shrink;
+                sums.out[t][e + 2] *= shrink;
+            }
+        }
     }
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-        const float reference = bw_softmax_reference(best[e]), shrink = bw_exp2(sums.top[e] - reference);
-        sums.top[e] = best[e];
-        sums.sum[e] *= shrink;
-#pragma unroll
-        for (int t = 0; t < padded / 16; t++) {
-            sums.out[t][e] *= shrink;
-            sums.out[t][e + 2] *= shrink;
-        }
+        const float reference = bw_softmax_reference(sums.top[e]);
 #pragma unroll
         for (int u = 0; u < tiles; u++) {
 #pragma unroll
@@ -366,7 +388,7 @@ BW_DEVICE void walk_keys(step_reader<T, padded, tiles> &reader, key_tile<T, padd
         for (int u = 0; u < tiles; u++) step[u].template score<tiles == 1>(query, score[u]);
         const int more = next(reader, left);
         if (more > 0) reader.load_k(step, more);
-        weigh<padded>(score, left, scale, sums);
+        weigh<key_tile<T, padded>::scaled>(score, left, scale, sums);
         if constexpr (key_tile<T, padded>::scaled) scale_weights(step, score, sums);
 #pragma unroll
         for (int u = 0; u < tiles; u++) step[u].accumulate(score[u], sums.out, sums.sum);

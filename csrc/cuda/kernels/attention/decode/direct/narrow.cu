@@ -10,8 +10,6 @@ bw_status choose_narrow(const bw_attention_shape &shape, const bw_decode_plan &p
                         bw_cuda_launch_spec *out) {
     if (shape.head_dim > 192) return choose<T, 256, 1, 8, 1>(shape, plan, work, out);
     if (shape.head_dim > 128) return choose<T, 192, 2, 8, 1>(shape, plan, work, out);
-    if (shape.head_dim > 64 && plan.warps == 12) return choose<T, 128, 2, 12, 1>(shape, plan, work, out);
-    if (shape.head_dim > 64 && plan.warps == 16) return choose<T, 128, 1, 16, 1>(shape, plan, work, out);
     if (shape.head_dim > 64 && plan.warps == 8) return choose<T, 128, 2, 8, 1>(shape, plan, work, out);
     if (shape.head_dim > 64) return choose<T, 128, 1, 4, 4>(shape, plan, work, out);
     if (plan.warps == 8) return choose<T, 64, 2, 8, 2>(shape, plan, work, out);

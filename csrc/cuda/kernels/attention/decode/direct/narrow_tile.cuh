@@ -135,9 +135,9 @@ BW_DEVICE void scale_weights(const Tile (&step)[tiles], float (&weight)[tiles][4
             largest = max(largest, __float_as_uint(step[u].v_scale[i]) & exponent_bits);
         }
     }
-    // Of scales that are no numbers the exponent is 255: a unit has to have a reciprocal.
-    largest = min(__reduce_max_sync(bw_all_lanes, largest), 253 * exponent_one);
-    if (largest > sums.unit) {
+    if (__any_sync(bw_all_lanes, largest > sums.unit)) {
+        // Of scales that are no numbers the exponent is 255: a unit has to have a reciprocal.
+        largest = min(__reduce_max_sync(bw_all_lanes, largest), 253 * exponent_one);
         const float shrink = __uint_as_float((uint32_t)max(127 * (int)exponent_one - (int)(largest - sums.unit), 0));
         sums.unit = largest;
 #pragma unroll
