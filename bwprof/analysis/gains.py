@@ -148,7 +148,8 @@ def _pair_rows(rows: Sequence[RowDict], precisions: Sequence[str]) -> list[Preci
     groups = results_pairs.group_precisions((row for row in rows if row["status"] in ("ok", "predicted")), rows)
     pairs = []
     for label, group in zip(results_pairs.label_groups(groups), groups, strict=True):
-        timed = {name: row for name, row in group.rows.items() if _has_rate(row)}
+        found = group.rows.items()
+        timed = {name: row for name, row in found if (measured_or_none(row["time_ms"]) or 0) > 0 and moved_bytes(row)}
         if not precisions:
             for wide, narrow in pairwise(_narrowing(timed)):
                 pairs.append(PrecisionPair(f"{label} {wide['precision']}->{narrow['precision']}", wide, narrow))
@@ -163,10 +164,6 @@ def _narrowing(rows: Mapping[str, RowDict]) -> list[RowDict]:
     for name in sorted(rows, key=lambda name: (name not in PAIR, rows[name]["time_ms"])):
         best.setdefault(registry.narrowest_bits(name), rows[name])
     return [best[bits] for bits in sorted(best, reverse=True)]
-
-
-def _has_rate(row: RowDict) -> bool:
-    return (measured_or_none(row["time_ms"]) or 0) > 0 and bool(moved_bytes(row))
 
 
 def list_precisions(data: Any) -> list[str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import importlib
 import logging
 import os
 import shutil
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,6 +190,8 @@ class _Run:
             return self.job.executor(ChildExecutor(choice.backend, choice.index, options.interrupts, **child))
 
         roofs: RoofsArgument = options.roofs_argument or False
+        if not any(_core.backend_facts(part.choice.backend)["runs_on_host"] for part in parts):
+            threading.Thread(target=_import_late).start()
         try:
             RunLoop(self.store, limits, progress, roofs, options.recalibrate).measure_parts(parts, executor)
         finally:
@@ -411,6 +416,13 @@ def _find_folder(name: str, parent: Path) -> Path:
     raise ValueError(describe_unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
 
 
+def _import_late() -> None:
+    """Import what the end of a run needs while a GPU opens and measures."""
+    with suppress(ImportError):  # without matplotlib there is no picture
+        for name in ("bwprof.plot.bars", "matplotlib.figure", "matplotlib.backends.backend_svg"):
+            importlib.import_module(name)
+
+
 def _draw(store: Store, targets: Targets, seconds: float) -> None:
     """Draw a picture for each device in the run's folder; without matplotlib or a measured row there is none."""
     if targets.folder is None or not any(row["status"] == "ok" for row in store.rows):
@@ -419,6 +431,7 @@ def _draw(store: Store, targets: Targets, seconds: float) -> None:
         from bwprof.plot import bars
         from bwprof.results import frame as frames
 
+        atexit.register(gc.freeze)  # the last collection of all that matplotlib made takes 0.2 s
         with warnings.catch_warnings(), _time_limit(seconds):
             warnings.simplefilter("ignore")  # a letter that the font lacks
             for name, rows, run in _pictures(store):

@@ -321,18 +321,14 @@ def _match_cases(cases: Sequence[RowDict], patterns: Mapping[str, Sequence[str]]
     """Return for each case whether it matches; raise ValueError for a pattern that matches none."""
     chosen = [True] * len(cases)
     for name, words in patterns.items():
-        texts = [_list_names(case, name) for case in cases]
+        columns = ("case", "operation") if name == "case" else (name,)
+        texts = [[str(case[column]) for column in columns if case[column]] for case in cases]
         found = [{word for word in words if fnmatch.filter(names, word)} for names in texts]
         missing = [word for word in words if cases and word not in set().union(*found)]
         if missing:
             raise ValueError(describe_unknown(name, missing[0], sorted({names[0] for names in texts if names})))
         chosen = [before and bool(hits) for before, hits in zip(chosen, found, strict=True)]
     return chosen
-
-
-def _list_names(case: RowDict, name: str) -> list[str]:
-    columns = ("case", "operation") if name == "case" else (name,)
-    return [str(case[column]) for column in columns if case[column]]
 
 
 def _column(members: Sequence[Mapping[str, Any]], name: str, place: Any, kind: str) -> Any:

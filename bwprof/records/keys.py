@@ -68,7 +68,8 @@ def read_metric(row: RowDict, process_ms: Sequence[float], metric: str) -> Metri
     mean = geometric_mean(processes)
     share = mean / time  # scales the interval, which is within one process, to the mean of all processes
     share = share if 0 < share < math.inf else 1.0
-    low, high = (_interval_end(row.get(name), time) * share for name in ("time_ms_lo", "time_ms_hi"))
+    ends: list[Any] = [row.get(name) for name in ("time_ms_lo", "time_ms_hi")]
+    low, high = ((time if is_missing(end) or not end >= 0 else float(end)) * share for end in ends)
     if metric == "time_ms":
         return MetricValue(mean, low, high, processes)
     work = number * time
@@ -80,10 +81,6 @@ def _describe_missing(value: Any, metric: str) -> str:
     if metric == "traffic_ratio" and is_missing(value):
         return f"{metric} was not counted: measure with --counters"
     return f"its {metric} is {'missing' if is_missing(value) else repr_short(value)}"
-
-
-def _interval_end(end: Any, time: float) -> float:
-    return time if is_missing(end) or not end >= 0 else float(end)
 
 
 def geometric_mean(times: Sequence[float]) -> float:

@@ -21,7 +21,7 @@ from bwprof.results.schema import RowDict
 _log = logging.getLogger("bwprof.sweep")
 
 # The JSON file is replaced as a whole, at a cost that grows with the run: this share of the time at most.
-_JSON_SHARE = 0.03
+_JSON_SHARE = 0.01
 _JSON_MIN_SECONDS = 0.5
 Target = Path | TextIO
 Claims = dict[str, Claim]  # by the file's real path

@@ -185,7 +185,8 @@ class _Job:
         if too_low and not new.points:
             return stored
         if too_low or not wrong:
-            mostly_low = too_low and _are_mostly_faster(new.points, before)
+            pairs = _pairs(new.points, before)
+            mostly_low = too_low and 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
             return replace(new, points=_merge(new.points, [now for _, now in looks] if mostly_low else stored.points))
         doubt = _mostly_doubted(new.points)
         if not doubt or _doubted_share(new.points) <= _doubted_share(stored.points):
@@ -229,11 +230,6 @@ def _doubted_share(points: Sequence[RoofPoint]) -> float:
 def _mostly_doubted(points: Sequence[RoofPoint]) -> str:
     """Return the first doubt where more than half of the points are in doubt; else ""."""
     return next(point.doubt for point in points if point.doubt) if _doubted_share(points) > 0.5 else ""
-
-
-def _are_mostly_faster(new: Sequence[RoofPoint], stored: Sequence[RoofPoint]) -> bool:
-    pairs = _pairs(new, stored)
-    return 2 * sum(now.seconds < point.seconds for point, now in pairs) > len(pairs)
 
 
 def _raise_points(stored: Roofs, looks: Sequence[_Pair]) -> Roofs:

@@ -214,12 +214,13 @@ def _resolve_cases(request: SweepRequest) -> SweepRequest:
 
 
 def _choose_entries(request: SweepRequest, suite: Suite | None, backend: str) -> list[SuiteCase]:
-    """Return the suite's entries of the operations, or an entry for each operation."""
+    """Return the suite's entries of the operations, or an entry for each: without a suite those with query heads."""
     operations = request.operations
     for name in operations:
         registry.operation(name)  # raises for an unknown one
     if suite is None:
-        return [SuiteCase(name, name) for name in dict.fromkeys(operations or _operations_over_sequences())]
+        known = [row["name"] for row in registry.operations() if "num_heads" in registry.param_names(row["name"])]
+        return [SuiteCase(name, name) for name in dict.fromkeys(operations or filter(_length_param, known))]
     entries = [entry for entry in suite.cases if entry.runs_on(backend)]
     if not entries:
         raise ValueError(f"suite {suite.name} has no case for backend {backend}")
@@ -227,12 +228,6 @@ def _choose_entries(request: SweepRequest, suite: Suite | None, backend: str) ->
     if absent := ", ".join(name for name in operations if name not in present):
         raise ValueError(f"suite {suite.name} has no case of {absent} on {backend}")
     return [entry for entry in entries if entry.operation in (operations or present)]
-
-
-def _operations_over_sequences() -> list[str]:
-    """Return the operations with sequences and query heads: those of --seq-lengths without an operation."""
-    names = [operation["name"] for operation in registry.operations()]
-    return [name for name in names if "num_heads" in registry.param_names(name) and _length_param(name)]
 
 
 def _length_param(operation: str) -> str | None:

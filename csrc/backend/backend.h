@@ -235,7 +235,8 @@ typedef struct bw_plan_spec {
     bw_flush flush;
     int timer;                                   /* an index into the backend's `timers`; 0 = its own */
     const bw_annotation_stack *annotation_stack; /* for tools that watch; outlives the plan. NULL: none */
-    bool trace; /* take the kernels' timestamps beside the timer's: BW_CODE_UNAVAILABLE where that cannot be */
+    bool trace;  /* take the kernels' timestamps beside the timer's: BW_CODE_UNAVAILABLE where that cannot be */
+    bool warmed; /* an earlier plan was of the same work: code is loaded, and host_ns is known */
 } bw_plan_spec;
 
 static inline bw_status bw_plan_spec_launch(const bw_plan_spec *spec, int64_t index, bool captured) {
@@ -315,7 +316,8 @@ typedef struct bw_plan_calls {
     double (*host_ns)(const bw_plan *plan);          /* optional: host time of one plain launch; NaN = not measured */
     void (*free)(bw_plan *plan);                     /* NULL is fine */
     bw_kernel_times (*kernels)(const bw_plan *plan); /* optional; of the last replay */
-    bool (*late)(const bw_plan *plan); /* optional: the last replay's time holds some of the host's for it */
+    bool (*late)(const bw_plan *plan);          /* optional: the last replay's time holds some of the host's for it */
+    double (*busy_ns)(const bw_device *device); /* optional: how long it has worked, at most with short pauses */
 } bw_plan_calls;
 
 /* Marks [0, count) on a stream (as in bw_work). A mark is taken when the stream gets there, again and again; `take`

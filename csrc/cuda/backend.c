@@ -49,7 +49,7 @@ const bw_backend bw_cuda_backend = {
     .call_timers = bw_cuda_call_timers,
     /* The clock is up after the first point. */
     .budgets = {.largest_stream_bytes = (int64_t)4 << 30,
-                .cold_streams_s = 1.9,
+                .cold_streams_s = 1.7,
                 .hot_streams_s = 0.9,
                 .cold_point_s = 0.004,
                 .hot_point_s = 0.004,

@@ -43,6 +43,22 @@ static void quiet_times_stop_at_once(int op_index) {
     }
 }
 
+/* What the device did just before counts; the last replays must agree in any case. */
+static void a_busy_device_warms_up_for_less(int op_index) {
+    (void)op_index;
+    const double busy_ns[] = {0.0, 12e6, 1e9}, warmup_ns[] = {20e6, 8e6, 4e6};
+    for (int i = 0; i < 3; i++) {
+        run r;
+        bw_measure_options options = usual_options();
+        options.cache = BW_CACHE_HOT; /* one launch, of a millisecond, a replay */
+        fake.busy_ns = busy_ns[i];
+        if (measure(&r, &options)) {
+            CHECK(fabs(r.m.warmup_ns - warmup_ns[i]) < 1e5, "warmed up for %g ns", r.m.warmup_ns);
+        }
+        end(&r);
+    }
+}
+
 /* Ten samples of a millisecond say nothing of what comes and goes within 50; a limit below that is kept. */
 static void short_samples_are_taken_for_a_while(int op_index) {
     (void)op_index;
@@ -271,6 +287,7 @@ static void sessions_check_the_index(int op_index) {
 const check stop_checks[] = {
     {"quiet_times_stop_at_once", false, quiet_times_stop_at_once},
     {"short_samples_are_taken_for_a_while", false, short_samples_are_taken_for_a_while},
+    {"a_busy_device_warms_up_for_less", false, a_busy_device_warms_up_for_less},
     {"six_samples_at_least", false, six_samples_at_least},
     {"noise_takes_more_samples", false, noise_takes_more_samples},
     {"the_time_limit_is_not_convergence", false, the_time_limit_is_not_convergence},

@@ -496,6 +496,11 @@ static bool plan_late(const bw_plan *plan) {
     return plan && fake.late_from && fake.replays >= fake.late_from;
 }
 
+static double plan_busy_ns(const bw_device *device) {
+    (void)device;
+    return fake.busy_ns;
+}
+
 static double plan_host_ns(const bw_plan *plan) {
     return plan ? 1234.0 : 0.0;
 }
@@ -534,7 +539,8 @@ static const bw_device_calls device_calls = {.count = device_count,
                                              .limit_threads = limit_threads};
 static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, release, fill,
                                              poison,        copy,     copy, copy,    gather};
-static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run, plan_host_ns, plan_free, NULL, plan_late};
+static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run,  plan_host_ns,
+                                         plan_free,  NULL,        plan_late, plan_busy_ns};
 static const bw_sensor_calls sensor_calls = {.read = conditions};
 static const bw_disturbance_calls disturbance_calls = {look_at_disturbance, reference};
 

@@ -51,6 +51,7 @@ typedef struct fake_state {
     bw_conditions conditions; /* what the sensors say */
     bool sensors_fail;
     double reference_ns;        /* of a reference stream; 0: it fails */
+    double busy_ns;             /* that the device worked just before */
     int64_t slow_from, slow_to; /* the so-many-th streams, counted from 1, that take slow_by as long */
     double slow_by;
     bw_disturbance disturbance; /* what others are said to have taken */

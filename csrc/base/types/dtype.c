@@ -180,10 +180,13 @@ double bw_dtype_roundoff(bw_dtype dtype) {
 
 double bw_dtype_half_unit(bw_dtype dtype, double value) {
     const int lowest = table[dtype].lowest_exponent;
-    int above;
-    frexp(value, &above); /* the value's exponent is one less */
-    int exponent = value != 0.0 && above - 1 > lowest ? above - 1 : lowest;
-    return ldexp(1.0, exponent - table[dtype].significand_bits - 1);
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    int exponent = (int)(bits >> 52 & 0x7ff) - 1023; /* of 0 and of what FP64 has no whole significand for: -1023 */
+    if (exponent < lowest) exponent = lowest;
+    bits = (uint64_t)(exponent - table[dtype].significand_bits - 1 + 1023) << 52;
+    memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
 double bw_dtype_load(bw_dtype dtype, const void *data, int64_t index) {

@@ -27,6 +27,9 @@ typedef struct bw_replay_lead {
 bw_status bw_replay_run(bw_replay *self, cudaStream_t stream, cudaGraphExec_t graph, const bw_replay_lead *lead,
                         double *ns);
 
+/* How long the device has been at work, without a pause in which its clock could fall; 0: it is idle. */
+double bw_replay_busy_ns(const bw_device *device);
+
 /* For whoever enqueues something else: holds the stream back, and learns how long the host took since `began_ns`. */
 bw_status bw_replay_hold(bw_replay *self, cudaStream_t stream);
 void bw_replay_learn(bw_replay *self, int64_t began_ns);

@@ -37,13 +37,16 @@ static bw_status enqueue_launches(void *context) {
     return BW_OK;
 }
 
-/* Sets candidate->ms. An error is the device's: a candidate that is unavailable is none for us. */
-static bw_status time_candidate(search *self, candidate *candidate, int launches) {
+/* Without a graph: the candidate is unavailable, and none for us. Other errors are the device's. */
+typedef struct timed_graph {
+    cudaGraphExec_t replay;
+    int launches;
+} timed_graph;
+
+static bw_status make_graph(search *self, const candidate *candidate, int launches, timed_graph *out) {
     bw_device *device = self->replay.device;
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t replay = NULL;
-    double ns = 0;
-    candidate->ms = INFINITY;
+    *out = (timed_graph){.launches = launches};
     self->candidate = candidate->index;
     self->launches = launches;
     bw_status status = self->calls->ready(self->calls->context, candidate->index, self->launched, launches);
@@ -53,11 +56,27 @@ static bw_status time_candidate(search *self, candidate *candidate, int launches
         return BW_OK;
     }
     BW_TRY(status);
-    status = bw_cuda_graph_finish(device, device->stream, graph, &replay);
-    if (!status) status = bw_replay_run(&self->replay, device->stream, replay, NULL, &ns);
-    if (!status) candidate->ms = ns / 1e6 / launches;
-    self->spent_ms += ns / 1e6;
-    if (replay) BW_CUDA_IGNORE(&device->api, graph_exec_destroy(replay));
+    return bw_cuda_graph_finish(device, device->stream, graph, &out->replay);
+}
+
+/* Sets candidate->ms. */
+static bw_status run_graph(search *self, const timed_graph *graph, candidate *candidate) {
+    double ns = INFINITY;
+    if (graph->replay) BW_TRY(bw_replay_run(&self->replay, self->replay.device->stream, graph->replay, NULL, &ns));
+    if (graph->replay) self->spent_ms += ns / 1e6;
+    candidate->ms = ns / 1e6 / graph->launches;
+    return BW_OK;
+}
+
+static void free_graph(search *self, const timed_graph *graph) {
+    if (graph->replay) BW_CUDA_IGNORE(&self->replay.device->api, graph_exec_destroy(graph->replay));
+}
+
+static bw_status time_candidate(search *self, candidate *candidate, int launches) {
+    timed_graph graph;
+    bw_status status = make_graph(self, candidate, launches, &graph);
+    if (!status) status = run_graph(self, &graph, candidate);
+    free_graph(self, &graph);
     return status;
 }
 
@@ -66,16 +85,21 @@ static int launches_for(const candidate *candidate, double graph_ms) {
 }
 
 static bw_status raise_clock(search *self, candidate *candidate) {
-    double before_ms;
+    timed_graph graph;
+    bool settled = false;
+    const double least_ms = warm_least_ms - bw_replay_busy_ns(self->replay.device) / 1e6;
+    BW_TRY(time_candidate(self, candidate, 1));
+    bw_status status = make_graph(self, candidate, launches_for(candidate, warm_graph_ms), &graph);
     self->spent_ms = 0;
-    do {
-        before_ms = candidate->ms;
-        BW_TRY(time_candidate(self, candidate, launches_for(candidate, warm_graph_ms)));
-        if (!isfinite(candidate->ms)) return BW_OK;
-    } while (self->spent_ms < warm_least_ms ||
-             (self->spent_ms < warm_most_ms && candidate->ms < before_ms * (1 - settled_share)));
+    while (!status && !settled && isfinite(candidate->ms)) {
+        const double before_ms = candidate->ms;
+        status = run_graph(self, &graph, candidate);
+        const bool rises = candidate->ms < before_ms * (1 - settled_share);
+        settled = self->spent_ms >= (rises ? warm_most_ms : least_ms);
+    }
+    free_graph(self, &graph);
     self->spent_ms = 0;
-    return BW_OK;
+    return status;
 }
 
 /* All do the same work, so that the first one's time says how many launches a graph holds. */
@@ -101,18 +125,24 @@ static int compare_candidates(const void *left, const void *right) {
 
 /* The shortest of several times each, in turn, as far as the budget lasts. */
 static bw_status time_finalists(search *self, candidate *sorted, int count) {
+    timed_graph graphs[FINALISTS] = {0};
     double best_ms[FINALISTS];
     int field = 0;
+    bw_status status = BW_OK;
     while (field < count && field < FINALISTS && sorted[field].ms <= sorted[0].ms * (1 + near_share)) {
         best_ms[field++] = INFINITY;
     }
     for (int i = 0; field > 1 && i < FINAL_TIMES * field; i++) {
         if (i % field == 0 && self->spent_ms >= budget_ms) break;
         candidate *one = &sorted[i % field];
-        BW_TRY(time_candidate(self, one, launches_for(one, final_graph_ms)));
+        timed_graph *graph = &graphs[i % field];
+        if (i < field) BW_GOTO(make_graph(self, one, launches_for(one, final_graph_ms), graph));
+        BW_GOTO(run_graph(self, graph, one));
         one->ms = best_ms[i % field] = fmin(best_ms[i % field], one->ms);
     }
-    return BW_OK;
+cleanup:
+    for (int i = 0; i < field; i++) free_graph(self, &graphs[i]);
+    return status;
 }
 
 bw_status bw_search_fastest(bw_device *device, const bw_search_calls *calls, int count, int *best) {

@@ -19,7 +19,8 @@ struct bw_device {
     int index;
     cudaStream_t stream; /* the one stream that everything is enqueued on; a capture runs on it too */
     bw_cuda_attachment *attachments;
-    bw_cuda_nvtx *nvtx; /* the tool that watches, as the handle was opened; NULL: none */
+    bw_cuda_nvtx *nvtx;        /* the tool that watches, as the handle was opened; NULL: none */
+    int64_t busy_ns, ended_ns; /* time of replays without a long pause between them; when the last one ended */
 };
 
 /* Makes the handle's device the calling thread's current one: CUDA keeps that per thread. */

@@ -14,7 +14,7 @@ enum {
     CORNERS = 4, /* checked however long they take */
     ROWS_MOST = 1 << 16,
     VALUES_MOST = 1 << 24, /* 128 MiB of doubles */
-    THREADS_MOST = 16
+    THREADS_MOST = 32
 };
 
 static const double alone_s = 1e-3; /* the caller works so long before it asks other threads to help */

@@ -10,7 +10,8 @@
 enum {
     WHOLE_BYTES = 1 << 20, /* outputs up to this size are downloaded whole; of larger ones only the rows compared */
     BATCH_ROWS = 8192,     /* gathered at once ... */
-    BATCH_BYTES = 1 << 23  /* ... while they are no more than this (a longer row goes alone) */
+    BATCH_BYTES = 1 << 23, /* ... while they are no more than this (a longer row goes alone) */
+    DECODED_AT_ONCE = 2 * BW_BLOCK_ELEMS_MAX
 };
 
 /* The element, or row, whose error is the largest part of what it may be. */
@@ -37,22 +38,32 @@ static double chance_limit(double freedom) {
     return 1.0 + 2.0 * sqrt(odds / freedom) + 2.0 * odds / freedom;
 }
 
+/* Elements from `first`, as many as there are up to `count`; whole blocks of the type. */
+static void decode(bw_dtype dtype, const char *data, int64_t first, int64_t count, double *out) {
+    const bw_dtype_info *info = bw_dtype_get(dtype);
+    const int64_t left = bw_min64(DECODED_AT_ONCE, count - first);
+    info->decode_blocks(data + first / info->block_elems * info->block_bytes, bw_ceil_div(left, info->block_elems),
+                        out);
+}
+
 static void compare_row(const bw_operand *operand, const bw_reference_row *row, const bw_tolerance *tolerance,
                         const char *data, worst *worst_yet) {
-    double noise = tolerance->noise * row->scale, squares = 0.0;
+    double noise = tolerance->noise * row->scale, squares = 0.0, decoded[DECODED_AT_ONCE];
     for (int64_t i = 0; i < row->count; i++) {
-        double found = bw_dtype_load(operand->dtype, data, i), wanted = row->values[i];
+        if (i % DECODED_AT_ONCE == 0) decode(operand->dtype, data, i, row->count, decoded);
+        double found = decoded[i % DECODED_AT_ONCE], wanted = row->values[i];
         double distance = fabs(found - wanted);
         if (distance == 0.0) continue;
         double half_unit = tolerance->element > 0.0 ? bw_dtype_half_unit(operand->dtype, wanted) : 0.0;
-        double beyond = distance <= half_unit ? 0.0 : distance - half_unit;
-        weigh((worst){.error = beyond / fmax(fabs(wanted), row->scale),
-                      .limit = tolerance->element,
-                      .operand = row->operand,
-                      .index = row->offset + i,
-                      .found = found,
-                      .wanted = wanted},
-              worst_yet);
+        if (!(distance <= half_unit)) {
+            weigh((worst){.error = (distance - half_unit) / fmax(fabs(wanted), row->scale),
+                          .limit = tolerance->element,
+                          .operand = row->operand,
+                          .index = row->offset + i,
+                          .found = found,
+                          .wanted = wanted},
+                  worst_yet);
+        }
         if (noise > 0.0) squares += distance * distance / (noise * noise + half_unit * half_unit / 3.0);
     }
     if (!(noise > 0.0)) return;
