@@ -361,6 +361,7 @@ struct fp8_consumer {
     }
 
     __device__ __forceinline__ void release(int stage, bool values) {
+        __syncwarp();  // all lanes have read their scales
         if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.empty(stage, values));
     }
     __device__ __forceinline__ void wait(uint32_t tile, bool values) {
