@@ -100,15 +100,20 @@ BW_DEVICE void bw_unpack_nibbles(uint32_t word, uint32_t (&out)[4]) {
 constexpr float bw_nibble_unit = 16777216.0f;  // 2^24
 constexpr uint32_t bw_nibble_one = 0x00010001u;
 
+// The bits of `yes` where `mask` has ones, else those of `no`: one instruction.
+BW_DEVICE uint32_t bw_select_bits(uint32_t mask, uint32_t yes, uint32_t no) {
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(out) : "r"(mask), "r"(yes), "r"(no));
+    return out;
+}
 // Eight E2M1, each 2^-14 of itself: sign, exponent and mantissa moved to where FP16 has them, subnormals too.
 BW_DEVICE void bw_unpack_e2m1(uint32_t word, uint32_t (&out)[4]) {
-    const uint32_t up = word << 4;
-    const uint32_t even = (up & 0x80808080u) | ((up >> 3) & 0x0e0e0e0eu);
-    const uint32_t odd = (word & 0x80808080u) | ((word >> 3) & 0x0e0e0e0eu);
-    out[0] = __byte_perm(even, 0, 0x2404);
-    out[1] = __byte_perm(even, 0, 0x3414);
-    out[2] = __byte_perm(odd, 0, 0x2404);
-    out[3] = __byte_perm(odd, 0, 0x3414);
+    constexpr uint32_t signs = 0x80808080u, upper = 0x8e008e00u;
+    const uint32_t even = bw_select_bits(signs, word << 4, word << 1), odd = bw_select_bits(signs, word, word >> 3);
+    out[0] = (even << 8) & upper;
+    out[1] = even & upper;
+    out[2] = (odd << 8) & upper;
+    out[3] = odd & upper;
 }
 
 // Two E4M3 in the upper bytes of halves, each 2^-8 of itself. A NaN would become a number: then bw_find_e4m3_nan has
