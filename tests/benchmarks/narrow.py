@@ -42,6 +42,11 @@ EXPERTS = {
     "mixtral gate up": (8, 2, 28672, 4096),
     "mixtral down": (8, 2, 4096, 14336),
 }
+# Batch, keys and heads.
+LATENT = [
+    (64, 4096, 128), (8, 4096, 16), (1, 16384, 128), (64, 4096, 16), (8, 4096, 128), (1, 4096, 16), (1, 4096, 128),
+    (8, 16384, 128), (64, 16384, 128),
+]  # fmt: skip
 MLA = {"latent_dim": 512, "rope_dim": 64}
 CACHES = ["fp16", "fp8_e4m3", "int8"]
 SLOW = ("naive", "coalesced", "strided", "per_block")  # a measurement of many rows takes minutes
@@ -244,7 +249,7 @@ def measure_experts(bench: Bench, rows: list[int], shapes: int) -> None:
 
 
 def measure_mla(bench: Bench, rows: list[int], shapes: int) -> None:
-    for batch, keys, heads in product((1, 8, 64), (4096, 16384), (16, 128)):
+    for batch, keys, heads in LATENT[:shapes]:
         bench.add("mla_decode", {"batch": batch, "kv_len": keys, "num_heads": heads, **MLA}, CACHES)
 
 
