@@ -144,8 +144,9 @@ PEERS = {"gemm": matmul_peers, "moe_gemm": experts_peers, "mla_decode": mla_peer
 class Bench:
     """Measures cases and collects their rows."""
 
-    def __init__(self, device: _core.Device, seconds: float, peers: Peers | None) -> None:
+    def __init__(self, device: _core.Device, seconds: float, peers: Peers | None, large: int) -> None:
         self.device, self.seconds, self.peers = device, seconds, peers
+        self.large = large  # M, N and K of a product that memory does not hold up
         self.rates: dict[str, float] = {}
         self.rows: list[list[object]] = []
 
@@ -163,8 +164,7 @@ class Bench:
         """Of a large product in the types that the precision multiplies in."""
         compute = PRECISIONS[precision]["compute"]
         if compute not in self.rates:
-            size = 4096 if self.peers else 512
-            ns, cost, _ = self.measure("gemm", compute, {"M": size, "N": size, "K": size})
+            ns, cost, _ = self.measure("gemm", compute, {"M": self.large, "N": self.large, "K": self.large})
             self.rates[compute] = cost["flops"] / ns
         return self.rates[compute]
 
@@ -250,7 +250,7 @@ def measure_experts(bench: Bench, rows: list[int], shapes: int) -> None:
 
 def measure_mla(bench: Bench, rows: list[int], shapes: int) -> None:
     for batch, keys, heads in LATENT[:shapes]:
-        bench.add("mla_decode", {"batch": batch, "kv_len": keys, "num_heads": heads, **MLA}, CACHES)
+        bench.add("mla_decode", {"batch": batch, "kv_len": keys, "num_heads": heads, **MLA}, CACHES[:2])
 
 
 SECTIONS = {
@@ -291,13 +291,15 @@ def main() -> None:
     everything: list[list[object]] = []
     with _core.Device(args.device) as device:
         show(machine(device))
-        bench = Bench(device, args.seconds, None if args.no_peers or args.device == "cpu" else make_peers(device))
+        on_gpu = args.device == "cuda"
+        peers = make_peers(device) if on_gpu and not args.no_peers else None
+        bench = Bench(device, args.seconds, peers, large=4096 if on_gpu else 512)
         for name in args.only:
             bench.rows = []
             SECTIONS[name](bench, args.rows, args.shapes)
             table(name, HEADS, bench.rows)
             everything += bench.rows
-            if name == "prefill" and args.device == "cuda":
+            if name == "prefill" and on_gpu:
                 shapes = list(product((64, 128), (256, 2048, 16384)))
                 errors = [
                     [f"{keys} keys x {d}", *(prefill_error(device, p, d, keys) for p in CACHES[:2])]

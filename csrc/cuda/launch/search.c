@@ -123,26 +123,21 @@ static int compare_candidates(const void *left, const void *right) {
     return a->index - b->index;
 }
 
-/* The shortest of several times each, in turn, as far as the budget lasts. */
+/* The shortest of several times each, in turn, as far as the budget lasts. Each time `ready` comes first: it may
+ * prepare memory that all candidates use. */
 static bw_status time_finalists(search *self, candidate *sorted, int count) {
-    timed_graph graphs[FINALISTS] = {0};
     double best_ms[FINALISTS];
     int field = 0;
-    bw_status status = BW_OK;
     while (field < count && field < FINALISTS && sorted[field].ms <= sorted[0].ms * (1 + near_share)) {
         best_ms[field++] = INFINITY;
     }
     for (int i = 0; field > 1 && i < FINAL_TIMES * field; i++) {
         if (i % field == 0 && self->spent_ms >= budget_ms) break;
         candidate *one = &sorted[i % field];
-        timed_graph *graph = &graphs[i % field];
-        if (i < field) BW_GOTO(make_graph(self, one, launches_for(one, final_graph_ms), graph));
-        BW_GOTO(run_graph(self, graph, one));
+        BW_TRY(time_candidate(self, one, launches_for(one, final_graph_ms)));
         one->ms = best_ms[i % field] = fmin(best_ms[i % field], one->ms);
     }
-cleanup:
-    for (int i = 0; i < field; i++) free_graph(self, &graphs[i]);
-    return status;
+    return BW_OK;
 }
 
 bw_status bw_search_fastest(bw_device *device, const bw_search_calls *calls, int count, int *best) {
