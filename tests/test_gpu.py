@@ -224,8 +224,10 @@ def test_a_traced_graph(gpu: _core.Device, precision: str) -> None:
         ("fp16", 1, 4864, 897, "cublaslt"),
         ("fp32", 1, 28672, 4096, "gemv"),
         ("int4_g128", 1, 14336, 4096, "fused"),
-        ("q4_0", 8, 4096, 14336, "fused"),
-        ("q4_0", 1, 4864, 896, "scalar"),
+        ("q4_0", 1, 14336, 4096, "fused"),
+        ("q4_0", 8, 4096, 14336, "repacked"),
+        ("q4_0", 1, 4864, 896, "repacked"),
+        ("q4_0", 1, 4864, 864, "scalar"),
     ],
 )
 def test_the_faster_product_is_the_default(precision: str, m: int, n: int, k: int, expected: str) -> None:

@@ -394,7 +394,12 @@ CUDA = pytest.mark.cuda
 @CUDA
 @pytest.mark.parametrize(
     "one",
-    [*small_cases("cuda"), *((op, "fp16", {}) for op in dict.fromkeys(case[0] for case in small_cases("cuda")))],
+    [
+        *small_cases("cuda"),
+        *{
+            op: (op, kind, {}) for op, kind, _ in sorted(small_cases("cuda"), key=lambda case: case[1] == "fp16")
+        }.values(),
+    ],
     ids=lambda one: f"{one[0]}-{one[1]}-{'small' if one[2] else 'default'}",
 )
 def test_kernels_of_a_gpu(one: tuple[str, str, dict[str, int]]) -> None:
