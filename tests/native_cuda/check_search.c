@@ -1,6 +1,7 @@
 /* csrc/cuda/kernels/gemm/cublaslt_search.c's search for the fastest algorithm, without a GPU: a toy runtime whose clock
  * rises from idle, and a fake library. `check_search <check>`; BWPROF_TEST_CUBLASLT names the library. */
 #include "cuda/kernels/gemm/gemm.h"
+#include "cuda/launch/search.h"
 #include "fake_cublaslt.h"
 #include "ops/families/gemm.h"
 #include "toy_runtime.h"
@@ -184,6 +185,37 @@ static void check_counting(void) {
     close_toy(&device);
 }
 
+/* Candidates whose launches are distinguished by how long they take. */
+static const int64_t candidate_ns[] = {11000, 11100, 11200, 11300};
+static int ready_candidate;
+
+static bw_status ready(void *context, int candidate, int64_t first, int launches) {
+    (void)context, (void)first, (void)launches;
+    ready_candidate = candidate;
+    return BW_OK;
+}
+
+static bw_status enqueue(void *context, int candidate, int64_t launch) {
+    (void)context, (void)launch;
+    runtime_run(0, (uint64_t)candidate_ns[candidate]);
+    return BW_OK;
+}
+
+static void check_ready(const toy_graph *graph) {
+    CHECK(graph->ns == graph->nodes * (uint64_t)candidate_ns[ready_candidate]);
+}
+
+/* A candidate's launches run before any other is made ready, as all use the same memory. */
+static void check_ready_candidate(void) {
+    const bw_search_calls calls = {ready, enqueue, NULL};
+    bw_device device;
+    int best;
+    open_toy(&device);
+    runtime.launched = check_ready;
+    CHECK(!bw_search_fastest(&device, &calls, 4, &best) && best == 0);
+    close_toy(&device);
+}
+
 /* What is stored otherwise is refused, never taken for FP32; a kernel scales the sums of INT8 alone. */
 static void check_precisions(void) {
     const unsigned known = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16) | BW_MASK(FP8_E4M3) |
@@ -209,6 +241,7 @@ static const struct {
               {"slow_product", check_slow_product},
               {"once", check_once},
               {"counting", check_counting},
+              {"ready_candidate", check_ready_candidate},
               {"precisions", check_precisions}};
 
 int main(int count, char **words) {

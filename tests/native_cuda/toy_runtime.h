@@ -22,6 +22,7 @@ static struct {
     int64_t slow;     /* replays to come in which the host is slower than the hold before them */
     double idle_pace; /* everything takes so many times as long on a device that was idle; 0: once */
     uint64_t busy_ns; /* of graphs so far */
+    void (*launched)(const toy_graph *graph); /* NULL: nobody asks */
 } runtime;
 
 /* A kernel on the stream, or in the graph that is captured. */
@@ -137,6 +138,7 @@ static cudaError_t graph_launch(cudaGraphExec_t graph, cudaStream_t stream) {
     const uint64_t length_ns = (uint64_t)(pace * (double)((toy_graph *)graph)->ns);
     runtime.now_ns += (runtime.slow > 0 ? RUNTIME_HOST_NS : 0) + length_ns;
     runtime.busy_ns += length_ns;
+    if (runtime.launched) runtime.launched((const toy_graph *)graph);
     return cudaSuccess;
 }
 
