@@ -24,9 +24,9 @@ struct bw_latent_plan {
 // What the kernels get of it.
 struct bw_latent_work {
     const float *scales;  // of tokens, where they are FP8
-    const int *kv_lens;  // NULL: all are `keys`
-    float *values;       // [slot][head][bw_latent_dim], in scratch
-    float2 *stands;      // [slot][head]: maximum, sum of the weights
+    const int *kv_lens;   // NULL: all are `keys`
+    float *values;        // [slot][head][bw_latent_dim], in scratch
+    float2 *stands;       // [slot][head]: maximum, sum of the weights
     int batch, heads, keys;
     int cluster, each, entry_tiles;  // of an entry without kv_lens
     bool aligned;
