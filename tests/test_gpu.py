@@ -223,6 +223,8 @@ def test_a_traced_graph(gpu: _core.Device, precision: str) -> None:
         ("fp16", 12, 250002, 1024, "skinny"),
         ("fp16", 1, 4864, 897, "cublaslt"),
         ("fp32", 1, 28672, 4096, "gemv"),
+        ("int8", 1, 4096, 4096, "skinny"),
+        ("int8", 17, 4096, 4096, "wgmma"),
         ("int4_g128", 1, 14336, 4096, "fused"),
         ("q4_0", 1, 14336, 4096, "fused"),
         ("q4_0", 8, 4096, 14336, "repacked"),

@@ -483,8 +483,14 @@ def test_verify_reports_the_rows_it_checked(kernel_device, operation):
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["fp8_e4m3", "fp8_tensor", "fp8_block", "int8"])
 def test_every_tile_of_eight_bits(precision):
-    """Rows that fill no tile, several tiles, groups of 128 that end within a step and before four of them do."""
+    """Rows that fill no tile, several tiles a block, groups of 128 that end within a step and before four of them."""
     with _core.Device("cuda") as device:
-        for m, n, k, beta in [(1, 8, 16, 0), (70, 264, 1040, 0), (333, 776, 400, 1), (200, 1040, 2176, 0)]:
+        for m, n, k, beta in [
+            (1, 8, 16, 0),
+            (70, 264, 1040, 0),
+            (333, 776, 400, 1),
+            (200, 1040, 2176, 0),
+            (2200, 4616, 144, 0),
+        ]:
             shape = {"M": m, "N": n, "K": k, "beta": beta}
             each_plan(device, lambda shape=shape: check(device, "gemm", "wgmma", precision, shape))

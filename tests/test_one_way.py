@@ -537,7 +537,7 @@ def test_each_spelling_of_a_precision_gives_one_name(word: str, name: str) -> No
     assert registry.check_precision(word) == name
 
 
-@pytest.mark.parametrize("word", ["float8", "torch.float32"])
+@pytest.mark.parametrize("word", ["E4M3", "bf-16", "torch.float32"])
 def test_everything_reads_the_spellings_of_precisions(
     word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
-import gc
 import importlib
 import logging
 import os
@@ -190,8 +188,9 @@ class _Run:
             return self.job.executor(ChildExecutor(choice.backend, choice.index, options.interrupts, **child))
 
         roofs: RoofsArgument = options.roofs_argument or False
-        if not any(_core.backend_facts(part.choice.backend)["runs_on_host"] for part in parts):
-            threading.Thread(target=_import_late).start()
+        on_host = any(_core.backend_facts(part.choice.backend)["runs_on_host"] for part in parts)
+        if self.job.draws and self.targets.folder is not None and not on_host:
+            threading.Thread(target=_import_late, daemon=True).start()
         try:
             RunLoop(self.store, limits, progress, roofs, options.recalibrate).measure_parts(parts, executor)
         finally:
@@ -418,7 +417,7 @@ def _find_folder(name: str, parent: Path) -> Path:
 
 def _import_late() -> None:
     """Import what the end of a run needs while a GPU opens and measures."""
-    with suppress(ImportError):  # without matplotlib there is no picture
+    with suppress(Exception):  # who draws says what is wrong
         for name in ("bwprof.plot.bars", "matplotlib.figure", "matplotlib.backends.backend_svg"):
             importlib.import_module(name)
 
@@ -431,7 +430,6 @@ def _draw(store: Store, targets: Targets, seconds: float) -> None:
         from bwprof.plot import bars
         from bwprof.results import frame as frames
 
-        atexit.register(gc.freeze)  # the last collection of all that matplotlib made takes 0.2 s
         with warnings.catch_warnings(), _time_limit(seconds):
             warnings.simplefilter("ignore")  # a letter that the font lacks
             for name, rows, run in _pictures(store):

@@ -145,28 +145,22 @@ class ChildProcess:
         hint = "; often the system had run out of memory" if -code == signal.SIGKILL else ""
         return f"was ended by signal {-code} ({name}{hint})"
 
-    def end(self, *, wait: bool = True) -> None:
-        """Close the pipes and end the process; another thread may wait for its end."""
+    def end(self) -> None:
+        """Close the pipes and end the process."""
         for fd in (self._request, self._answer):
             with suppress(OSError):
                 os.close(fd)
         if self._process.poll() is None:
             self._process.terminate()
-            waiting = threading.Thread(target=self._wait)
-            waiting.start()
-            if wait:
-                waiting.join()
-
-    def _wait(self) -> None:
-        try:
-            self._process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
             try:
-                self._process.wait(_KILLED_SECONDS)
+                self._process.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:
-                _log.warning("process %d hangs in the driver and could not be ended", self._process.pid)
-                threading.Thread(target=self._process.wait, daemon=True).start()  # leaves no zombie if it ends
+                self._process.kill()
+                try:
+                    self._process.wait(_KILLED_SECONDS)
+                except subprocess.TimeoutExpired:
+                    _log.warning("process %d hangs in the driver and could not be ended", self._process.pid)
+                    threading.Thread(target=self._process.wait, daemon=True).start()  # leaves no zombie if it ends
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -224,7 +224,7 @@ class ChildExecutor:
         except ChildDiedError as error:
             return make_unmeasured(spec, context, "failed", f"the process that ran this case {error}")
         except _core.UnavailableError as error:
-            self.close(wait=True)
+            self.close()
             return make_unmeasured(spec, context, "failed", f"the device could not be opened again: {error}")
         except RunTimeoutError:
             ended = "the process that ran this case was ended"
@@ -235,7 +235,7 @@ class ChildExecutor:
         if "error" in answer:
             return make_unmeasured(spec, context, "failed", answer["error"])
         if answer["fatal"]:
-            self.close(wait=True)
+            self.close()
         references = answer["references"] and References(**answer["references"])
         return Outcome(**answer | {"references": references})
 
@@ -249,12 +249,12 @@ class ChildExecutor:
             return self._child.ask(request, self._interrupts, until)
         except BaseException:
             # This child's next line would answer the abandoned request.
-            self.close(wait=True)
+            self.close()
             raise
 
-    def close(self, *, wait: bool = False) -> None:
+    def close(self) -> None:
         if self._child is not None:
-            self._child.end(wait=wait)
+            self._child.end()
             self._child = None
 
 

@@ -214,7 +214,7 @@ def _resolve_cases(request: SweepRequest) -> SweepRequest:
 
 
 def _choose_entries(request: SweepRequest, suite: Suite | None, backend: str) -> list[SuiteCase]:
-    """Return the suite's entries of the operations, or an entry for each: without a suite those with query heads."""
+    """Return the suite's entries of the operations; without a suite an entry for each, or for each over query heads."""
     operations = request.operations
     for name in operations:
         registry.operation(name)  # raises for an unknown one

@@ -130,7 +130,7 @@ typedef struct bw_variant_prediction {
 } bw_variant_prediction;
 
 /* A variant: one kernel of a ladder, or a library. A family's rows stand cheapest variant first; the last row that
- * is supported is the default, unless an earlier supported row `prefers` the shape. */
+ * is supported is the default, or of the supported rows that `prefer` the shape, the last. */
 typedef struct bw_variant {
     const char *name;
     const char *text; /* one line */

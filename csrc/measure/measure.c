@@ -73,7 +73,7 @@ typedef struct subject {
     bw_annotation_stack annotation_stack; /* the plan's: what samples' launches lie in, and nothing before them */
     int64_t run;                          /* launches of this plan so far; it began with set 0 */
     int64_t watched;                      /* of these, the ones before `watch` */
-    double host_ns;                       /* of one plain launch, from the first plan */
+    double host_ns;                       /* of one plain launch, from the last plan that timed it */
 } subject;
 
 static bool replays_are_fixed(const subject *subject) {
@@ -108,7 +108,8 @@ static bw_status create_plan(subject *subject, int64_t launches) {
     subject->run = subject->watched = 0;
     const bw_plan_calls *plans = subject->backend->plans;
     BW_TRY(plans->create(subject->session->device, &subject->spec, &subject->plan));
-    if (!subject->spec.warmed) subject->host_ns = plans->host_ns ? plans->host_ns(subject->plan) : NAN;
+    const double host_ns = plans->host_ns ? plans->host_ns(subject->plan) : NAN;
+    if (!subject->spec.warmed || !isnan(host_ns)) subject->host_ns = host_ns; /* a warmed plan may not time it */
     subject->spec.warmed = true;
     return BW_OK;
 }

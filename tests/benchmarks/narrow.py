@@ -160,9 +160,9 @@ class Bench:
         operation, each = ("stream_copy", 8) if 4 * written > read else ("stream_read", 4)
         return self.measure(operation, "fp32", {"elements": max(1, (read + written) // each)})[0]
 
-    def flops_a_ns(self, precision: str) -> float:
-        """Of a large product in the types that the precision multiplies in."""
-        compute = PRECISIONS[precision]["compute"]
+    def flops_a_ns(self, operation: str, precision: str) -> float:
+        """Of a large product in the types that the precision multiplies in; decode widens caches of 8 bits."""
+        compute = "fp16" if operation.endswith("decode") else PRECISIONS[precision]["compute"]
         if compute not in self.rates:
             ns, cost, _ = self.measure("gemm", compute, {"M": self.large, "N": self.large, "K": self.large})
             self.rates[compute] = cost["flops"] / ns
@@ -179,17 +179,18 @@ class Bench:
 
     def add(self, operation: str, params: Params, precisions: Sequence[str], *, every_variant: bool = False) -> None:
         """A row for each precision, or for each of its variants; the first precision is FP16 or none is compared."""
-        fp16: float | None = None
+        fp16 = self.measure(operation, "fp16", params)[0] if precisions[0] == "fp16" else None
         label = f"{operation} {'x'.join(map(str, params.values()))}"
         for precision in precisions:
             found = self.device.variants(operation, precision, params) if every_variant else []
-            names = [row["name"] for row in found if not row["refuses"] and row["name"] not in SLOW] or [None]
+            names = [
+                row["name"] for row in found if not row["refuses"] and (params.get("M") == 1 or row["name"] not in SLOW)
+            ] or [None]
             measured = [self.measure(operation, precision, params, variant=name) for name in names]
             cost = measured[0][1]
-            memory, compute = self.stream_ns(cost), cost["flops"] / self.flops_a_ns(precision)
+            memory, compute = self.stream_ns(cost), cost["flops"] / self.flops_a_ns(operation, precision)
             peer = self.peer_ns(operation, precision, params, cost)
             for ns, _, variant in measured:
-                fp16 = fp16 or (ns if precision == "fp16" else None)
                 rates = [gb_s(cost, ns), cost["flops"] / ns / 1e3, 100 * max(memory, compute) / ns]
                 roof = "memory" if memory > compute else "compute"
                 gains = [other / ns if other else "" for other in (fp16, peer)]

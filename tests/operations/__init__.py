@@ -31,7 +31,7 @@ class Operation:
 
     # Every kernel runs on these: sizes of 1, primes, tails. The sanitizers of GPUs run the last ones only.
     shapes: list[Shape]
-    # And on these those of a GPU, where so many rows make a difference.
+    # And on these those of a GPU, where so many rows make a difference; sanitizers leave them out.
     gpu_shapes: list[Shape] = field(default_factory=list)
     # A quick case, which many tests run. It names every size.
     small: Shape

@@ -60,7 +60,8 @@ static bw_status enqueue(bw_replay *self, cudaStream_t stream, cudaGraphExec_t g
 }
 
 double bw_replay_busy_ns(const bw_device *device) {
-    return bw_now_ns() - device->ended_ns > pause_most_ns ? 0.0 : (double)device->busy_ns;
+    const int64_t pause_ns = bw_now_ns() - device->ended_ns;
+    return pause_ns > pause_most_ns ? 0.0 : (double)bw_max64(0, device->busy_ns - pause_ns);
 }
 
 bw_status bw_replay_run(bw_replay *self, cudaStream_t stream, cudaGraphExec_t graph, const bw_replay_lead *lead,

@@ -40,8 +40,8 @@ bw_status bw_choice_renew(const bw_case_spec *spec, const bw_offer *offer, const
 
 void bw_choice_free(const bw_choice *self); /* with those before it; NULL is fine */
 
-/* The last supported row, unless an earlier supported one prefers the shape. BW_CODE_UNSUPPORTED with every row's
- * reason when none runs. The rows of `before` and of those before it are left out. */
+/* The last of the supported rows that prefer the shape, else the last supported one. BW_CODE_UNSUPPORTED with every
+ * row's reason when none runs. The rows of `before` and of those before it are left out. */
 bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_precision *precision, const bw_offer *offer,
                              const bw_choice *before, const bw_variant **out);
 

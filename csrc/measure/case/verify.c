@@ -38,7 +38,7 @@ static double chance_limit(double freedom) {
     return 1.0 + 2.0 * sqrt(odds / freedom) + 2.0 * odds / freedom;
 }
 
-/* Elements from `first`, as many as there are up to `count`; whole blocks of the type. */
+/* Elements from `first` on: DECODED_AT_ONCE, or as many as there are before `count`, in whole blocks of the type. */
 static void decode(bw_dtype dtype, const char *data, int64_t first, int64_t count, double *out) {
     const bw_dtype_info *info = bw_dtype_get(dtype);
     const int64_t left = bw_min64(DECODED_AT_ONCE, count - first);

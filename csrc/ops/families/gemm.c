@@ -209,13 +209,14 @@ static bw_status shape_reference(const bw_dims *dims, const bw_precision *precis
  * add up 128 of them (FP32 adds up the rest), that bit is worth 6.6 typical products (root mean square; 5.6 where the
  * sum is still small). Each cut loses up to 6.6 * 2^-13, whose mean square is a third of that squared; 33 of them for
  * every 32 products are 6.6 * sqrt(33 / 32 / 3) = 3.9 units of 2^-13 of a typical sum of K, whatever K is. A row's
- * mean square keeps to that; one that tensor cores add up by themselves passes it from K = 1024 on. Single elements
+ * mean square keeps to that; one that tensor cores add up by themselves exceeds it from K = 1024 on. Single elements
  * with one large product err by more: of 6 million simulated sums one by 25 units. */
 enum { E4M3_UNITS = 32 };
 static const double E4M3_TYPICAL_UNITS = 3.9;
 
 /* FP32 accumulation errs like a random walk, tensor cores (which truncate) a little in one direction, which grows with
- * K. One product left out would be 0.25 / (sqrt(K) / 3): far above this.
+ * K. One product left out would be 0.25 / (sqrt(K) / 3): far above this (of E4M3 the row's mean
+ * square shows it, where all its elements lack one).
  * A variant that stores narrow weights in the activations' type adds up to one roundoff u to each one's relative error,
  * evenly distributed: a mean square of u^2 / 3 at most, which a sum of K such errors has relative to its scale, too. */
 static bw_tolerance shape_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {

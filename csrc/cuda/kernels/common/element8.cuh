@@ -47,13 +47,21 @@ BW_DEVICE uint32_t bw_blend(uint32_t mask, uint32_t ones, uint32_t zeros) {
     asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(result) : "r"(mask), "r"(ones), "r"(zeros));
     return result;
 }
-// Where bytes have their signs: of a number that it knows the assembler would make a mask for each shift.
-static __constant__ uint32_t bw_byte_signs = 0x80808080u;
+// Where bytes have their signs; in memory, as the assembler makes a second mask of a constant. (The compiler would fold
+// a plain read, and a variable that is not const would be one of the process.)
+static __constant__ const uint32_t bw_byte_signs = 0x80808080u;
+BW_DEVICE uint32_t bw_load_byte_signs() {
+    uint32_t signs;
+    asm("{\n.reg .u64 from;\ncvta.to.const.u64 from, %1;\nld.const.u32 %0, [from];\n}"
+        : "=r"(signs)
+        : "l"(&bw_byte_signs));
+    return signs;
+}
 
 // Four numbers, each 2^-8 of its own, a NaN 480.
 BW_DEVICE void bw_move_e4m3(uint32_t word, uint32_t (&out)[2]) {
     constexpr uint32_t others = 0x3f803f80u;
-    const uint32_t signs = word & bw_byte_signs;  // zeros wherever FP16 has neither sign nor number
+    const uint32_t signs = word & bw_load_byte_signs();  // zeros wherever FP16 has neither sign nor number
     out[0] = bw_blend(others, word << 7, signs << 8);
     out[1] = bw_blend(others, word >> 1, signs);
 }

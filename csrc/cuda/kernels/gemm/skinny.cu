@@ -28,8 +28,7 @@ bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
     if (precision->compute == BW_FP32) return m > 4 || (m > 2 && k < 4096);
     if (precision->compute == BW_TF32) return m > 2;
-    // On Hopper wgmma has enough tiles of many rows of B.
-    if (precision->compute == BW_INT8) return n <= (int64_t)facts->units * 64 || !facts->own || facts->own->major != 9;
+    if (precision->compute == BW_INT8) return true;
     // Where a scale is of the whole matrix, cuBLASLt is as fast.
     if (precision->compute == BW_FP8_E4M3) return m <= 8 && precision->activation_scales->rows != 0;
     // cuBLASLt stores 16 bytes of D's rows at once, or takes up to twice as long.

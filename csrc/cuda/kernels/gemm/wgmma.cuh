@@ -1,5 +1,5 @@
 // gemm on Hopper's tensor cores: a warpgroup's products read A and B from shared memory, where TMA puts them.
-//   - a block per multiprocessor, two for few rows of A, walks over tiles of D; a producer thread keeps four to eight
+//   - a block per multiprocessor, two for few rows of A, walks over tiles of D; a producer thread keeps four to seven
 //     steps of K, 128 bytes of each row, on their way, past the end of a tile too. Fewer rows of A than a tile has are
 //     copied alone: what the others hold goes nowhere;
 //   - one to three warpgroups take 64 rows of the tile each, all sums in registers; the producer's warpgroup gives up

@@ -25,12 +25,14 @@ const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision,
     return tiles.overflow || tiles.value > INT32_MAX / 2 ? "more than 2^30 tiles" : nullptr;
 }
 
-// Where it beats cuBLASLt, with a small tile for a third of the multiprocessors, and skinny. Of INT8 the library's sums
-// take a kernel more; of E4M3 it is as fast for few rows of A where a scale is of the whole matrix. Timed on an H100
-// and an H200, M of 1 to 8192.
+// Where it beats cuBLASLt, with a small tile for a third of the multiprocessors, and skinny, which few rows of A and of
+// B suit better. Of INT8 the library's sums take a kernel more; of E4M3 it is as fast for few rows of A where a scale
+// is of the whole matrix. Timed on an H100 and an H200, M of 1 to 8192.
 bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     if (3 * tiles_of(dims, 64, 64) < (int64_t)facts->units) return false;
-    if (precision->compute == BW_INT8) return true;
+    if (precision->compute == BW_INT8) {
+        return dims->value[BW_GEMM_M] > 16 || dims->value[BW_GEMM_N] > (int64_t)facts->units * 64;
+    }
     const int64_t few = precision->activation_scales->rows != 0 ? 8 : 128;
     return precision->compute == BW_FP8_E4M3 && dims->value[BW_GEMM_M] > few;
 }

@@ -368,9 +368,14 @@ const char *bw_kv_append_refuses(const bw_dims *dims, const bw_precision *precis
     return refuses_elems(bw_mul4(value[BW_APPEND_BATCH], value[BW_APPEND_SEQ_LEN], heads, each));
 }
 
-// The blocks of scales are as many as those of values at most, and one.
-const char *bw_kv_gather_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
+// The blocks of scales are as many as those of values at most, and one; a block that dequantizes has one page at most.
+const char *bw_kv_gather_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
     const int64_t *value = dims->value;
+    const int64_t pages = bw_ceil_div(value[BW_GATHER_KV_LEN], value[BW_GATHER_PAGE_SIZE]);
+    const bool dequantizes = value[BW_GATHER_DEQUANTIZE] && precision->cache_scales->type != BW_NONE;
+    if (dequantizes && !bw_cuda_grid_fits(bw_mul(bw_num(value[BW_GATHER_BATCH]), bw_num(pages)).value)) {
+        return "more pages than a grid holds (2^31 - 1)";
+    }
     return refuses_elems(bw_mul4(value[BW_GATHER_BATCH], value[BW_GATHER_KV_LEN], value[BW_GATHER_NUM_KV_HEADS],
                                  value[BW_GATHER_HEAD_DIM]));
 }

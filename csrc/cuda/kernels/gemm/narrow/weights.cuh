@@ -9,6 +9,7 @@
 // of a tile's factors, from `first` on.
 #pragma once
 
+#include "cuda/kernels/common/element8.cuh"
 #include "cuda/kernels/common/sm80.cuh"
 
 constexpr int bw_tile_weights = 256, bw_group_weights = 32, bw_tile_groups = 8;
@@ -100,16 +101,10 @@ BW_DEVICE void bw_unpack_nibbles(uint32_t word, uint32_t (&out)[4]) {
 constexpr float bw_nibble_unit = 16777216.0f;  // 2^24
 constexpr uint32_t bw_nibble_one = 0x00010001u;
 
-// The bits of `yes` where `mask` has ones, else those of `no`: one instruction.
-BW_DEVICE uint32_t bw_select_bits(uint32_t mask, uint32_t yes, uint32_t no) {
-    uint32_t out;
-    asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(out) : "r"(mask), "r"(yes), "r"(no));
-    return out;
-}
 // Eight E2M1, each 2^-14 of itself: sign, exponent and mantissa moved to where FP16 has them, subnormals too.
 BW_DEVICE void bw_unpack_e2m1(uint32_t word, uint32_t (&out)[4]) {
     constexpr uint32_t signs = 0x80808080u, upper = 0x8e008e00u;
-    const uint32_t even = bw_select_bits(signs, word << 4, word << 1), odd = bw_select_bits(signs, word, word >> 3);
+    const uint32_t even = bw_blend(signs, word << 4, word << 1), odd = bw_blend(signs, word, word >> 3);
     out[0] = (even << 8) & upper;
     out[1] = even & upper;
     out[2] = (odd << 8) & upper;
