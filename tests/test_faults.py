@@ -129,7 +129,7 @@ def test_a_signal_while_memory_is_touched(use: str) -> None:
     before, base = signal.signal(signal.SIGALRM, handler), resident()
     with _core.Device("cpu") as device, _core.Case(device, "stream_write", "fp32", {"elements": 128 * MIB}) as case:
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            signal.setitimer(signal.ITIMER_REAL, 0.002)  # before the second look for signals, after 20 ms
             with pytest.raises(InterruptedError, match="a signal"):
                 getattr(case, use)()
             assert resident() - base < 256 * MIB
