@@ -229,7 +229,7 @@ def test_a_traced_graph(gpu: _core.Device, precision: str) -> None:
         ("q4_0", 1, 14336, 4096, "fused"),
         ("q4_0", 8, 4096, 14336, "repacked"),
         ("q4_0", 1, 4864, 896, "repacked"),
-        ("q4_0", 1, 4864, 864, "scalar"),
+        ("q4_0", 1, 4864, 864, "separate"),
     ],
 )
 def test_the_faster_product_is_the_default(precision: str, m: int, n: int, k: int, expected: str) -> None:

@@ -51,13 +51,13 @@ def experts_product(x: Arrays) -> np.ndarray:
 
 
 def allowed_error(precision: str, p: Shape) -> float:
-    """One rounding; FP32 sums of K products, in any order, some units truncating; of E4M3, 32 units of sums of 13 bits.
+    """One rounding; FP32 sums of K products, in any order, some units truncating; of E4M3, 54 units of sums of 13 bits.
 
     `separate` rounds each weight, too: by a roundoff over the root of 3 on average, which sums of K such errors are
     below five times of.
     """
     weights = 5 * ROUNDOFF["fp16"] / np.sqrt(3) if p.get("variant") == "separate" else 0
-    cuts = 32 * 2.0**-13 if COMPUTE[precision] == "fp8_e4m3" else 0.0
+    cuts = 54 * 2.0**-13 if COMPUTE[precision] == "fp8_e4m3" else 0.0
     return ROUNDOFF[RESULT[precision]] + weights + cuts + F32 * (8 * np.sqrt(p["K"]) + p["K"] / 4)
 
 

@@ -210,8 +210,9 @@ static bw_status shape_reference(const bw_dims *dims, const bw_precision *precis
  * sum is still small). Each cut loses up to 6.6 * 2^-13, whose mean square is a third of that squared; 33 of them for
  * every 32 products are 6.6 * sqrt(33 / 32 / 3) = 3.9 units of 2^-13 of a typical sum of K, whatever K is. A row's
  * mean square keeps to that; one that tensor cores add up by themselves exceeds it from K = 1024 on. Single elements
- * with one large product err by more: of 6 million simulated sums one by 25 units. */
-enum { E4M3_UNITS = 32 };
+ * whose sum is large early err by more: of 10 million simulated sums of K = 144 (the worst) one by 31 units. The scales
+ * of a row and of a column, up to 1.31 typical ones each, enlarge that. */
+enum { E4M3_UNITS = 54 };
 static const double E4M3_TYPICAL_UNITS = 3.9;
 
 /* FP32 accumulation errs like a random walk, tensor cores (which truncate) a little in one direction, which grows with
