@@ -355,6 +355,7 @@ NARROW_NANS = {
     "q8_0": ("B", 5 * 34, "007e"), "q4_0": ("B", 9 * 18, "01fc"), "q4_k": ("B", 144, "007e"),
     "int4_g32": ("B_scale", 22, "007e"), "int4_g64": ("B_scale", 14, "ff7f"), "int4_g128": ("B_scale", 2, "007e"),
     "mxfp4": ("B_scale", 11, "ff"), "nvfp4": ("B_scale", 17, "7f"),
+    "fp8_w8a16_bf16": ("B", 300, "ff"), "int4_g128_bf16": ("B_scale", 2, "007e"), "mxfp4_bf16": ("B_scale", 11, "ff"),
 }  # fmt: skip
 
 
@@ -372,7 +373,7 @@ def test_a_nan_in_a_or_in_narrow_weights_reaches_its_row_and_no_other(kernel_dev
             given = {name: bytearray(bits) for name, bits in case.inputs().items()}
             for name, at, bits in (
                 (operand, len(given[operand]) // n * row + place, bytes.fromhex(nan)),
-                ("A", ((m - 1) * k + 301) * 2, b"\x00\x7e"),
+                ("A", ((m - 1) * k + 301) * 2, b"\xff\x7f"),
             ):
                 planted = given[name].copy()
                 planted[at : at + len(bits)] = bits

@@ -110,7 +110,7 @@ def test_a_wrong_token_expert_or_scale_is_beyond_the_tolerance() -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("precision", ["fp16", "fp8_w8a16", "q4_k", "int4_g64", "nvfp4", "mxfp4"])
+@pytest.mark.parametrize("precision", ["fp16", "fp8_w8a16", "q4_k", "int4_g64", "nvfp4", "mxfp4_bf16"])
 def test_each_plan_of_a_gpu_is_right(precision: str) -> None:
     """From 1 to more than 16 tokens an expert, more tiles than blocks and fewer, short rows and long."""
     shapes = [(1, 8, 2, 2, 70, 2048), (16, 64, 4, 41, 2500, 768), (9, 3, 2, 3, 85, 8192), (40, 5, 2, 5, 333, 1280)]

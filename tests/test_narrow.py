@@ -202,7 +202,8 @@ SPOILED = {
     "B_whole_scale": lambda data: np.float32(np.frombuffer(data, np.float32) * 1.01).tobytes(),
     "B": lambda data: bytes(byte >> 4 | (byte & 15) << 4 for byte in data),  # halves of a byte in the other order
 }
-NARROW = [name for name, kind in PRECISIONS.items() if kind.roles[0] == "fp16" and kind.roles[1] != "fp16"]
+HALVES = ("fp16", "bf16")
+NARROW = [name for name, kind in PRECISIONS.items() if kind.roles[0] in HALVES and kind.roles[1] not in HALVES]
 
 
 @pytest.mark.parametrize(("operation", "variant"), [("gemm", None), ("gemm", "separate"), ("weight_dequantize", None)])
@@ -220,7 +221,7 @@ def test_a_wrong_scale_zero_point_or_order_is_beyond_the_tolerance(
 
         def worst(bits: dict[str, bytes]) -> float:
             found = references.decode(operands["D"], case.run(bits)["D"])
-            return float(references.excess(found, right, limit, references.SPACING["fp16"]).max())
+            return float(references.excess(found, right, limit, references.SPACING[operands["D"]["dtype"]]).max())
 
         assert worst({}) <= 1
         for spoiled in SPOILED.keys() & inputs.keys():

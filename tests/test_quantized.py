@@ -62,7 +62,7 @@ def test_bytes_of_published_models(name: str) -> None:
     [
         (
             {"quant_method": "awq", "bits": 4, "group_size": 128},
-            "int4_g128",
+            "int4_g128_bf16",
             lambda r, c: r * c / 2 + r * c / 128 * 2.5,
         ),
         (
@@ -70,7 +70,11 @@ def test_bytes_of_published_models(name: str) -> None:
             "int8_w8a16",
             lambda r, c: r * c + r * c / 64 * 3 + 4 * c,
         ),
-        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "int4_g128", lambda r, c: r * c / 2 + r * 2.5 + 4 * c),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": -1},
+            "int4_g128_bf16",
+            lambda r, c: r * c / 2 + r * 2.5 + 4 * c,
+        ),
         (
             {"quant_method": "fp8", "weight_block_size": [128, 128]},
             "fp8_e4m3",
@@ -85,8 +89,8 @@ def test_bytes_of_published_models(name: str) -> None:
         ),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", lambda r, c: r * c / 2 + r * c / 16 + 8),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8_e4m3", lambda r, c: r * c + 8),
-        (compressed(FLOAT8 | {"strategy": "channel"}), "fp8_w8a16", lambda r, c: r * c + 2 * r),
-        (compressed(FLOAT8 | {"strategy": "tensor"}), "fp8_w8a16", lambda r, c: r * c + 2),
+        (compressed(FLOAT8 | {"strategy": "channel"}), "fp8_w8a16_bf16", lambda r, c: r * c + 2 * r),
+        (compressed(FLOAT8 | {"strategy": "tensor"}), "fp8_w8a16_bf16", lambda r, c: r * c + 2),
         (
             compressed({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}, format="pack-quantized"),
             "int4_g32",
@@ -247,6 +251,16 @@ def test_other_names_of_the_field_are_read(field: str) -> None:
     assert stored.types["compressed-tensors 8 bits float"]["tensors"] == 14
     with pytest.raises(ValueError, match="quant_method"):
         load_model(SMALL | {field: {"group_size": 64, "bits": 4}})
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision"), [("float16", "int4_g128"), ("bfloat16", "int4_g128_bf16"), ("float32", "int4_g128")]
+)
+def test_activations_have_the_dtype_of_the_file(kind: str, precision: str) -> None:
+    quantization = {"quant_method": "awq", "bits": 4, "group_size": 128}
+    _, stored = load_model(SMALL | {"torch_dtype": kind, "quantization_config": quantization})
+    assert stored is not None
+    assert set(stored.tensors["ffn_up"]) == {precision}
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32"])

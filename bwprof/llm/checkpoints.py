@@ -249,7 +249,7 @@ def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredW
     if model.layers > _MAX_LAYERS:
         raise ValueError(f"a quantized model has {model.layers} layers: allowed are 1 to {_MAX_LAYERS}")
     try:
-        layouts = _read_layouts(METHODS[method], config)
+        layouts = _read_layouts(METHODS[method], config, plain.label)
         excluded = _Names(name for field in _EXCLUDED for name in parse_names(field, config.get(field) or None))
         scheme = config.get("kv_cache_scheme") or {"num_bits": 0, "type": ""}
         kv = {(0, ""): "", (8, "float"): "fp8_e4m3", (8, "int"): "int8"}[scheme["num_bits"], scheme["type"]]
@@ -278,9 +278,14 @@ _Layouts = list[tuple[Any, _Layout]]  # names of modules, or Linear for all, and
 
 
 def _read_layouts(
-    read: Callable[[Mapping[str, Any]], _Layouts], config: Mapping[str, Any]
+    read: Callable[[Mapping[str, Any]], _Layouts], config: Mapping[str, Any], others: str
 ) -> list[tuple[_Names, _Layout]]:
-    layouts = [(_Names(parse_names("targets", targets)), layout) for targets, layout in read(config)]
+    def beside_others(layout: _Layout) -> _Layout:
+        """Take the precision with activations in the other matrices' type, which its name ends with, if there is one."""
+        name = f"{layout.precision}_{others}"
+        return layout._replace(precision=name) if name in registry.precision_names() else layout
+
+    layouts = [(_Names(parse_names("targets", targets)), beside_others(layout)) for targets, layout in read(config)]
     for side in (side for _, layout in layouts for side in layout.block):
         if type(side) is not int or side < 0:
             raise TypeError("a size of groups or blocks")

@@ -90,6 +90,7 @@ def matmul_peers(torch: Any, precision: str, params: Params) -> Sets:
 
     return {
         "int4_g128": [packed],
+        "int4_g128_bf16": [packed],
         "int8": [whole],
         "fp8_e4m3": [lambda: scaled((m, 1), (1, n), torch.bfloat16)],  # it writes no FP16
         "fp8_tensor": [lambda: scaled((), (), torch.float16)],

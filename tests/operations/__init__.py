@@ -20,6 +20,7 @@ Arrays = dict[str, np.ndarray]
 Shape = dict[str, Any]  # parameters, and the list kv_lens
 
 ROUNDOFF = {t["name"]: t["roundoff"] for t in _core.dtypes()}
+ACTIVATION = {p["name"]: p["activation"] for p in _core.precisions()}
 RESULT = {p["name"]: p["result"] for p in _core.precisions()}
 COMPUTE = {p["name"]: p["compute"] for p in _core.precisions()}
 F32 = ROUNDOFF["fp32"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from operations import COMPUTE, F32, RESULT, ROUNDOFF, Arrays, Operation, Shape
+from operations import ACTIVATION, COMPUTE, F32, RESULT, ROUNDOFF, Arrays, Operation, Shape
 
 
 def gemm(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
@@ -56,7 +56,7 @@ def allowed_error(precision: str, p: Shape) -> float:
     `separate` rounds each weight, too: by a roundoff over the root of 3 on average, which sums of K such errors are
     below five times of.
     """
-    weights = 5 * ROUNDOFF["fp16"] / np.sqrt(3) if p.get("variant") == "separate" else 0
+    weights = 5 * ROUNDOFF[ACTIVATION[precision]] / np.sqrt(3) if p.get("variant") == "separate" else 0
     cuts = 54 * 2.0**-13 if COMPUTE[precision] == "fp8_e4m3" else 0.0
     return ROUNDOFF[RESULT[precision]] + weights + cuts + F32 * (8 * np.sqrt(p["K"]) + p["K"] / 4)
 

@@ -76,7 +76,13 @@ typedef struct bw_scaling {
     X(FP8_BLOCK, "fp8_block", FP8_E4M3, FP8_E4M3, NONE, FP16, FP8_E4M3, COLUMNS_128, SQUARES_128, UNSCALED,   \
       "8-bit E4M3 activations, a scale for 128 of a row, and weights, one for 128 x 128; results binary16")   \
     X(FP8_E5M2, "fp8_e5m2", FP16, FP8_E5M2, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,                       \
-      "8-bit E5M2 weights, an FP32 scale a row; activations and results binary16")
+      "8-bit E5M2 weights, an FP32 scale a row; activations and results binary16")                            \
+    X(FP8_W8A16_BF16, "fp8_w8a16_bf16", BF16, FP8_E4M3, NONE, BF16, BF16, UNSCALED, ROWS, UNSCALED,           \
+      "8-bit E4M3 weights, an FP32 scale a row; activations and results bfloat16")                            \
+    X(INT4_G128_BF16, "int4_g128_bf16", BF16, UINT4, NONE, BF16, BF16, UNSCALED, GROUPS_128, UNSCALED,        \
+      "4-bit weights, an FP16 scale and a 4-bit zero point for 128; activations and results bfloat16")        \
+    X(MXFP4_BF16, "mxfp4_bf16", BF16, FP4_E2M1, NONE, BF16, BF16, UNSCALED, MX, UNSCALED,                     \
+      "4-bit E2M1 weights, a power of two for 32; activations and results bfloat16")
 
 typedef enum bw_precision_id {
 #define BW_PRECISION_ENUM(id, ...) BW_PRECISION_##id,

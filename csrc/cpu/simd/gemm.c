@@ -5,7 +5,7 @@
  *            weights in narrow types are decoded in registers (gemv_narrow.h);
  *   blocked  panels of A and B copied to fp32 into the caches and multiplied tile by tile in registers: each element
  *            loaded there serves 12 (or 32) multiplications instead of one;
- *   separate narrow weights become FP16 in memory, then a product of FP16;
+ *   separate narrow weights become FP16 or BF16 in memory, then a product of such;
  *   words    of INT8: whole numbers, multiplied as words (gemm_bytes.h);
  *   bytes    the same, multiplied as bytes where the processor adds such products. */
 #include "cpu/simd/product.h"
@@ -267,13 +267,18 @@ static int64_t blocked_workspace(const bw_dims *dims, const bw_precision *precis
     return facts->units * (int64_t)sizeof(blocked_room);
 }
 
-/* Narrow weights as results are stored, FP16, in scratch; then the product of FP16. */
+/* The precision without narrow weights. */
+static const bw_precision *plain_of(const bw_precision *precision) {
+    return bw_precision_get(precision->activation == BW_BF16 ? BW_PRECISION_BF16 : BW_PRECISION_FP16);
+}
+
+/* Narrow weights as results are stored, in scratch; then the product of such. */
 static bw_status separate_launch(const bw_launch *launch) {
     product p = product_of(launch);
     bw_launch plain = *launch;
     p.d = launch->scratch;
     bw_pool_run(launch->device->pool, dequantize_share, &p);
-    plain.precision = bw_precision_get(BW_PRECISION_FP16);
+    plain.precision = plain_of(launch->precision);
     plain.operand[BW_GEMM_B] = launch->scratch;
     plain.operand[BW_GEMM_B_SCALE] = plain.operand[BW_GEMM_B_ZERO] = plain.operand[BW_GEMM_B_WHOLE_SCALE] = NULL;
     return p.m <= GEMV_ROWS_MAX ? gemv_launch(&plain) : blocked_launch(&plain);
@@ -289,8 +294,7 @@ static int64_t separate_scratch(const bw_dims *dims, const bw_precision *precisi
 }
 
 static int64_t separate_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    (void)precision;
-    const bw_precision *plain = bw_precision_get(BW_PRECISION_FP16);
+    const bw_precision *plain = plain_of(precision);
     return dims->value[BW_GEMM_M] <= GEMV_ROWS_MAX ? gemv_workspace(dims, plain, facts)
                                                    : blocked_workspace(dims, plain, facts);
 }
@@ -332,8 +336,8 @@ static const bw_variant gemm_rows[] = {
                                  .because = "14 loads for 24 products instead of 2 for 1, and no sums across a vector"},
                   .workspace_bytes = blocked_workspace),
     {.name = "separate",
-     .text = "narrow weights become FP16 in memory, then gemv or blocked",
-     .prediction = {.changes = "narrow weights as FP16 in memory, once for all rows of A; then the product of FP16",
+     .text = "narrow weights become FP16 or BF16 in memory, then gemv or blocked",
+     .prediction = {.changes = "narrow weights in 16 bits in memory, once for all rows of A; then the product of those",
                     .predicted = 16.0,
                     .because = "each weight is decoded once, not for each of 16 rows, which takes most of the time",
                     .at = "q4_0 M=16 N=4096 K=4096"},

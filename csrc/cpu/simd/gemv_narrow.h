@@ -82,8 +82,8 @@ static void read_group_scales(const narrow_share *share, int64_t row, const bw_n
 
 /* One row of A takes one row of B at a time, a single stream, and several sums, which need not wait for each other.
  * Several rows of A share what they load, and so do rows of B where pairs leave registers and time for it. */
-BW_INLINE int narrow_columns(int rows, bool pairs) {
-    if (rows == 1) return pairs ? NARROW_COLUMNS : 1;
+BW_INLINE int narrow_columns(int rows, int parts) {
+    if (rows == 1) return parts ? NARROW_COLUMNS : 1;
     return rows * 4 <= GEMV_TOTALS ? 4 : rows * 3 <= GEMV_TOTALS ? 3 : rows * 2 <= GEMV_TOTALS ? 2 : 1;
 }
 
@@ -92,9 +92,9 @@ BW_INLINE int narrow_chains(const bw_dtype dtype, int rows) {
     return rows > 1 ? 1 : bw_narrow_of(dtype).scales ? 2 : 4;
 }
 
-/* One unit of `columns` rows of B against one row of A that is packed as pairs. */
-BW_INLINE void narrow_unit_pairs(const bw_dtype dtype, const int columns, const narrow_share *share, int64_t k,
-                                 const char *const chunk[], int unit, const float *a,
+/* One unit of `columns` rows of B against one row of A that is packed as pairs of so many parts. */
+BW_INLINE void narrow_unit_pairs(const bw_dtype dtype, const int columns, const int parts, const narrow_share *share,
+                                 int64_t k, const char *const chunk[], int unit, const float *a,
                                  const float inner[][BW_Q4_K_SCALES], bw_vf total[][NARROW_COLUMNS]) {
     const int scales = bw_narrow_of(dtype).scales;
     bw_vu word[NARROW_COLUMNS];
@@ -110,7 +110,8 @@ BW_INLINE void narrow_unit_pairs(const bw_dtype dtype, const int columns, const 
 #pragma GCC unroll 4
         for (int j = 0; j < columns; j++) {
             const bw_vw b = bw_narrow_pairs(dtype, word[j], n);
-            part[n % 2][j] = bw_vf_add_pairs(bw_vf_add_pairs(part[n % 2][j], b, upper), b, lower);
+            part[n % 2][j] = bw_vf_add_pairs(part[n % 2][j], b, upper);
+            if (parts == 2) part[n % 2][j] = bw_vf_add_pairs(part[n % 2][j], b, lower);
         }
     }
 #pragma GCC unroll 4
@@ -124,12 +125,12 @@ BW_INLINE void narrow_unit_pairs(const bw_dtype dtype, const int columns, const 
 
 /* One unit of `columns` rows of B. A single row of A meets weights as they are stored, and its sum over a unit is
  * scaled; several meet weights that are scaled once for all of them. */
-BW_INLINE void narrow_unit(const int rows, const bw_dtype dtype, const int columns, const bool pairs,
+BW_INLINE void narrow_unit(const int rows, const bw_dtype dtype, const int columns, const int parts,
                            const narrow_share *share, int64_t k, const char *const chunk[], int unit, const float *a,
                            const float inner[][BW_Q4_K_SCALES], bw_vf total[GEMV_ROWS_MAX][NARROW_COLUMNS]) {
     const bw_narrow narrow = bw_narrow_of(dtype);
-    if (pairs) {
-        narrow_unit_pairs(dtype, columns, share, k, chunk, unit, a, inner, total);
+    if (parts) {
+        narrow_unit_pairs(dtype, columns, parts, share, k, chunk, unit, a, inner, total);
         return;
     }
     const int chains = narrow_chains(dtype, rows);
@@ -226,7 +227,7 @@ BW_INLINE void narrow_minima(const int rows, const int columns, const narrow_sha
 }
 
 /* Running sums of `rows` rows of A with `columns` rows of B. */
-BW_INLINE void narrow_block(const int rows, const bw_dtype dtype, const int columns, const bool pairs,
+BW_INLINE void narrow_block(const int rows, const bw_dtype dtype, const int columns, const int parts,
                             const narrow_share *share, bw_vf (*sums)[BW_SIMD_FLOATS]) {
     const int64_t depth = share->p->k;
     const bw_narrow narrow = bw_narrow_of(dtype);
@@ -258,11 +259,11 @@ BW_INLINE void narrow_block(const int rows, const bw_dtype dtype, const int colu
         if (dtype == BW_Q4_K) narrow_minima(rows, columns, share, k, inner, total);
         if (rows == 1 && left == BW_CHUNK) {
             for (int unit = 0; unit < BW_CHUNK / unit_elems; unit++, a += unit_elems) {
-                narrow_unit(1, dtype, columns, pairs, share, k + unit * unit_elems, chunk, unit, a, inner, total);
+                narrow_unit(1, dtype, columns, parts, share, k + unit * unit_elems, chunk, unit, a, inner, total);
             }
         } else {
             for (int unit = 0; unit * unit_elems < left; unit++, a += rows * unit_elems) {
-                narrow_unit(rows, dtype, columns, pairs, share, k + unit * unit_elems, chunk, unit, a, inner, total);
+                narrow_unit(rows, dtype, columns, parts, share, k + unit * unit_elems, chunk, unit, a, inner, total);
             }
         }
 #pragma GCC unroll 4
@@ -280,10 +281,10 @@ BW_INLINE void narrow_block(const int rows, const bw_dtype dtype, const int colu
     }
 }
 
-BW_INLINE void narrow_rows(const int rows, const bw_dtype dtype, const bool pairs, narrow_share *share, int64_t first,
+BW_INLINE void narrow_rows(const int rows, const bw_dtype dtype, const int parts, narrow_share *share, int64_t first,
                            int64_t last) {
     if (rows > GEMV_ROWS_MAX) return;
-    const int columns = narrow_columns(rows, pairs), batch = BW_SIMD_FLOATS / columns * columns;
+    const int columns = narrow_columns(rows, parts), batch = BW_SIMD_FLOATS / columns * columns;
     const product *p = share->p;
     bw_vf sums[GEMV_ROWS_MAX][BW_SIMD_FLOATS];
     memset(sums, 0, sizeof sums);
@@ -296,7 +297,7 @@ BW_INLINE void narrow_rows(const int rows, const bw_dtype dtype, const bool pair
                 if (share->groups) read_group_scales(share, row, &share->row[j]);
             }
             bw_vf(*out)[BW_SIMD_FLOATS] = (bw_vf(*)[BW_SIMD_FLOATS]) & sums[0][block];
-            narrow_block(rows, dtype, columns, pairs, share, out);
+            narrow_block(rows, dtype, columns, parts, share, out);
         }
         narrow_finish(p, bw_narrow_factor(dtype), column, count, sums);
     }
@@ -329,10 +330,10 @@ BW_INLINE bool narrow_stretch_of(const bw_dtype dtype, const product *p, float *
     for (int j = 0; j < NARROW_COLUMNS; j++) {
         share.row[j] = (bw_narrow_row){.scales = room + 2 * j * scales, .shifts = room + (2 * j + 1) * scales};
     }
-    if (bw_narrow_takes_pairs(dtype, precision->activation, p->m)) {
-        narrow_rows(1, dtype, true, &share, first, last);
-    } else {
-        BW_COUNT_SWITCH(p->m, narrow_rows, dtype, false, &share, first, last);
+    switch (bw_narrow_parts(dtype, precision->activation, p->m)) {
+        case 1: narrow_rows(1, dtype, 1, &share, first, last); break;
+        case 2: narrow_rows(1, dtype, 2, &share, first, last); break;
+        default: BW_COUNT_SWITCH(p->m, narrow_rows, dtype, 0, &share, first, last);
     }
     return true;
 }

@@ -1,5 +1,6 @@
 /* Weights of narrow types as vectors of floats in registers, for products with FP32 activations; four-bit ones also as
- * pairs of BF16 numbers, for products with the two BF16 parts of FP16 activations, which are as exact.
+ * pairs of BF16 numbers, for products with the two BF16 parts of FP16 activations, which are as exact, or with BF16
+ * ones.
  *
  * A row is read in chunks of 256 elements, a chunk in units: 32 bytes of four-bit elements for each eight lanes, four
  * vectors of eight-bit ones, or a block. A unit's word of four-bit elements is shifted right four bits at a time, so
@@ -84,9 +85,11 @@ BW_INLINE bw_vw bw_narrow_pairs(bw_dtype dtype, bw_vu word, int n) {
     return dtype == BW_FP4_E2M1 ? bw_pairs_from_e2m1(x) : bw_pairs_from_uint4(x, dtype == BW_Q4_0 ? 8 : 0);
 }
 
-/* Whether a row of activations is packed as pairs: types of four bits are exact in BF16, and FP16 is in two of them. */
-BW_INLINE bool bw_narrow_takes_pairs(bw_dtype dtype, bw_dtype activation, int64_t rows) {
-    return bw_narrow_of(dtype).vectors == 8 && dtype != BW_Q8_0 && activation == BW_FP16 && rows == 1 && bw_has_pairs();
+/* Of how many BF16 parts a row of activations is packed as pairs: types of four bits are exact in one, and FP16 is in
+ * two. 0: as floats. */
+BW_INLINE int bw_narrow_parts(bw_dtype dtype, bw_dtype activation, int64_t rows) {
+    if (bw_narrow_of(dtype).vectors != 8 || dtype == BW_Q8_0 || rows != 1 || !bw_has_pairs()) return 0;
+    return activation == BW_BF16 ? 1 : activation == BW_FP16 ? 2 : 0;
 }
 
 /* Which element of a chunk lane `lane` of that vector is. */
@@ -191,7 +194,7 @@ BW_INLINE int64_t bw_narrow_sums_floats(int64_t k) {
     return bw_round_up(k, BW_CHUNK) / 16;
 }
 
-/* Splits numbers into a BF16 part and what is left of them, exactly where they are FP16. */
+/* Splits numbers into a BF16 part and what is left of them, exactly where they are FP16 or BF16. */
 BW_INLINE void bw_split_pairs(const float *numbers, uint16_t upper[BW_CHUNK], uint16_t lower[BW_CHUNK]) {
     for (int i = 0; i < BW_CHUNK; i++) {
         const uint32_t bits = bw_float_bits(numbers[i]) & 0xffff0000u;
@@ -226,7 +229,7 @@ BW_INLINE void bw_narrow_pack(bw_dtype dtype, bw_dtype activation, const void *a
     for (int i = 0; i < BW_CHUNK; i++) {
         places[i] = (uint8_t)bw_narrow_place(dtype, i / elems, i % elems / BW_SIMD_FLOATS, i % BW_SIMD_FLOATS);
     }
-    const bool pairs = bw_narrow_takes_pairs(dtype, activation, rows);
+    const bool pairs = bw_narrow_parts(dtype, activation, rows) > 0;
     float *sums = out + bw_narrow_packed_floats(rows, k);
     for (int64_t row = 0; row < rows; row++, sums += bw_narrow_sums_floats(k)) {
         if (dtype == BW_UINT4 || dtype == BW_Q4_K) memset(sums, 0, 4 * (size_t)bw_narrow_sums_floats(k));

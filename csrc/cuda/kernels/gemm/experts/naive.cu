@@ -76,6 +76,8 @@ bw_status bw_moe_naive_choose(const bw_dims *dims, const bw_precision *precision
             return choose<T, plain_weights<T>>(dims, scales, out);
         });
     }
-    return by_weights(precision,
-                      [&](auto tag) { return choose<__half, typename decltype(tag)::type>(dims, scales, out); });
+    return by_weights(precision, [&](auto tag) {
+        using Weights = typename decltype(tag)::type;
+        return choose<typename Weights::activation, Weights>(dims, scales, out);
+    });
 }

@@ -474,7 +474,8 @@ bw_status choose_plan(const bw_dims *dims, const bw_precision *precision, const 
     if (precision->id == BW_PRECISION_BF16)
         return choose_rows<__nv_bfloat16, half_weights>(dims, precision, facts, plan, out);
     return by_weights(precision, [&](auto tag) {
-        return choose_rows<__half, typename decltype(tag)::type>(dims, precision, facts, plan, out);
+        using Weights = typename decltype(tag)::type;
+        return choose_rows<typename Weights::activation, Weights>(dims, precision, facts, plan, out);
     });
 }
 

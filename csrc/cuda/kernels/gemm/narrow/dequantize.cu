@@ -1,6 +1,7 @@
-// Narrow weights as FP16 in memory: weight_dequantize, and gemm's variant `separate`, which multiplies what that wrote
-// into scratch by a product of FP16. A thread has 8 neighbors of a row twice; the compiler reads what they share once.
-// Stores decide, of which there are 2 to 4 times as many bytes as loads, and with 4 bits the arithmetic nearly as much.
+// Narrow weights as FP16 or BF16 in memory: weight_dequantize, and gemm's variant `separate`, which multiplies what
+// that wrote into scratch by a product of such. A thread has 8 neighbors of a row twice; the compiler reads what they
+// share once. Stores decide, of which there are 2 to 4 times as many bytes as loads, and with 4 bits the arithmetic
+// nearly as much.
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/kernels/gemm/narrow/operands.cuh"
 
@@ -10,7 +11,8 @@ constexpr int most_threads = 256, piece = 8, turns = 2;
 constexpr int64_t most_parts = 65535;  // of a grid's y
 
 template <typename Weights>
-__global__ void __launch_bounds__(most_threads) weight_dequantize_kernel(bw_weights_stored b, __half *d, int64_t k) {
+__global__ void __launch_bounds__(most_threads)
+    weight_dequantize_kernel(bw_weights_stored b, typename Weights::activation *d, int64_t k) {
     const int64_t row = blockIdx.x;
     d += row * k;
 #pragma unroll
@@ -21,7 +23,7 @@ __global__ void __launch_bounds__(most_threads) weight_dequantize_kernel(bw_weig
             float value[piece];
 #pragma unroll
             for (int j = 0; j < piece; j++) value[j] = Weights::element(b, row, bw_eighth{first, j}, k);
-            bw_store_once((uint4 *)(d + first), bw_pack(value, __half()));
+            bw_store_once((uint4 *)(d + first), bw_pack(value, typename Weights::activation()));
         } else {
 #pragma unroll 1
             for (int64_t at = first; at < first + piece && at < k; at++) {
@@ -56,7 +58,7 @@ const char *refuses(int64_t n, int64_t k) {
     return bw_cuda_grid_fits(n) && parts_of(k) <= most_parts ? nullptr : "rows of at most 2^28 weights";
 }
 
-// Of FP16, by the fastest of our own that takes the shape.
+// Of 16 bits, by the fastest of our own that takes the shape.
 using product_refuses = const char *(const bw_dims *, const bw_precision *, const bw_device_facts *);
 constexpr struct {
     product_refuses *refuses;
@@ -99,7 +101,8 @@ bool bw_separate_prefers(const bw_dims *dims, const bw_precision *, const bw_dev
 
 bw_status bw_separate_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                              bw_cuda_launch_spec *out) {
-    const bw_precision *plain = bw_precision_get(BW_PRECISION_FP16);
+    const bool is_bf16 = precision->activation == BW_BF16;
+    const bw_precision *plain = bw_precision_get(is_bf16 ? BW_PRECISION_BF16 : BW_PRECISION_FP16);
     BW_TRY(choose_dequantize(dims->value[BW_GEMM_N], dims->value[BW_GEMM_K], precision, bw_from_scratch(0), out));
     const int first = out->kernels;
     for (const auto &product : products) {

@@ -409,10 +409,12 @@ __global__ void __launch_bounds__(scalar_warps * 32)
     }
 }
 
-using kernel = void (*)(const __half *, bw_weights_stored, const __half *, __half *, fused_shape);
+template <typename T>
+using kernel = void (*)(const T *, bw_weights_stored, const T *, T *, fused_shape);
 
-bw_status choose(kernel function, int64_t blocks, int warps, size_t shared_bytes, const fused_shape &shape, bool adds,
-                 const bw_scaling *scales, bw_cuda_launch_spec *out) {
+template <typename T>
+bw_status choose(kernel<T> function, int64_t blocks, int warps, size_t shared_bytes, const fused_shape &shape,
+                 bool adds, const bw_scaling *scales, bw_cuda_launch_spec *out) {
     bw_cuda_kernel *chosen = bw_choose(out, function, dim3((unsigned)blocks), dim3((unsigned)warps * 32), shared_bytes,
                                        bw_from_operand(BW_GEMM_A), bw_weights_stored{},
                                        bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
@@ -443,8 +445,9 @@ bw_status choose_blocks(const fused_plan &plan, fused_shape shape, bool adds, co
     const int64_t blocks = bw_min64(row_tiles, facts->units * resident);
     shape.row_tiles = (int)(row_tiles / blocks);
     shape.more = (int)(row_tiles % blocks);
-    return choose(gemm_fused_kernel<__half, Weights, __half, a_rows>, blocks * bw_ceil_div(shape.m, most_rows),
-                  (int)warps, (size_t)(warps * bytes), shape, adds, scales, out);
+    using T = typename Weights::activation;
+    return choose<T>(gemm_fused_kernel<T, Weights, T, a_rows>, blocks * bw_ceil_div(shape.m, most_rows), (int)warps,
+                     (size_t)(warps * bytes), shape, adds, scales, out);
 }
 
 template <typename Weights, int a_rows, typename... Arguments>
@@ -480,8 +483,9 @@ bw_status bw_scalar_choose(const bw_dims *dims, const bw_precision *precision, c
         using Weights = typename decltype(tag)::type;
         const fused_shape shape = shape_of(dims, precision);
         const int64_t blocks = bw_ceil_div(shape.n, scalar_warps) * bw_ceil_div(shape.m, scalar_rows);
-        return choose(gemm_scalar_kernel<__half, Weights, __half>, blocks, scalar_warps, 0, shape, adds,
-                      precision->weight_scales, out);
+        using T = typename Weights::activation;
+        return choose<T>(gemm_scalar_kernel<T, Weights, T>, blocks, scalar_warps, 0, shape, adds,
+                         precision->weight_scales, out);
     });
 }
 

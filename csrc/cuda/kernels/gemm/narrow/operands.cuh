@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/types/precision.h"
-#include "cuda/kernels/gemm/narrow/weights.cuh"
+#include "cuda/kernels/gemm/narrow/weights_bf16.cuh"
 #include "cuda/launch/choose.cuh"
 #include "ops/families/gemm.h"
 
@@ -45,6 +45,9 @@ bw_status by_weights(const bw_precision *precision, Body body) {
         case BW_PRECISION_INT4_G128: return body(bw_type<bw_weights_int4<128>>{});
         case BW_PRECISION_MXFP4: return body(bw_type<bw_weights_mxfp4>{});
         case BW_PRECISION_NVFP4: return body(bw_type<bw_weights_nvfp4>{});
+        case BW_PRECISION_FP8_W8A16_BF16: return body(bw_type<bw_weights_e4m3_bf16>{});
+        case BW_PRECISION_INT4_G128_BF16: return body(bw_type<bw_weights_int4_bf16<128>>{});
+        case BW_PRECISION_MXFP4_BF16: return body(bw_type<bw_weights_mxfp4_bf16>{});
         default: break;
     }
     return bw_fail(BW_CODE_UNSUPPORTED, "no CUDA kernel for weights of %s", precision->name);
