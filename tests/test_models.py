@@ -174,8 +174,8 @@ def test_formats() -> None:
     assert workload.check_format("FP8", "weights") == "fp8_e4m3"
     assert "q4_0" in workload.list_formats("weights")
     assert "q4_0" not in workload.list_formats("kv")
-    assert [workload.kv_format(name) for name in ("fp32", "bf16", "q4_0", "int8", "tf32")] == (
-        "fp32 bf16 fp16 fp16 fp16"
+    assert [workload.kv_format(name) for name in ("fp32", "bf16", "q4_0", "int8", "tf32", "mxfp4_bf16")] == (
+        "fp32 bf16 fp16 fp16 fp16 bf16"
     ).split()
     with pytest.raises(ValueError, match="KV cache 'q4_0'"):
         workload.check_format("q4_0", "kv")

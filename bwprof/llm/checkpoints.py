@@ -281,7 +281,7 @@ def _read_layouts(
     read: Callable[[Mapping[str, Any]], _Layouts], config: Mapping[str, Any], others: str
 ) -> list[tuple[_Names, _Layout]]:
     def beside_others(layout: _Layout) -> _Layout:
-        """Take the precision with activations in the other matrices' type, which its name ends with, if there is one."""
+        """Take the precision whose name ends with the other matrices' type, that of activations, if there is one."""
         name = f"{layout.precision}_{others}"
         return layout._replace(precision=name) if name in registry.precision_names() else layout
 

@@ -97,8 +97,9 @@ def list_formats(role: str) -> tuple[str, ...]:
 
 
 def kv_format(weights: str) -> str:
-    """Return the cache's default precision: that of the weights, but no fewer than 16 bits."""
-    return weights if weights in list_formats(KV) and not registry.is_narrow(weights) else "fp16"
+    """Return the cache's default precision: that of the weights or beside them BF16; else FP16."""
+    result = registry.precision_types(weights).get("result", {}).get("name")
+    return result if result in (weights, "bf16") else "fp16"
 
 
 def distinct_experts(experts: int, experts_per_token: int, tokens: int) -> float:
