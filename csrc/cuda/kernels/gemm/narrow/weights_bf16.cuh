@@ -33,30 +33,23 @@ struct bw_weights_e4m3_bf16 : bw_weights_e4m3 {
     };
 };
 
-// Nibbles q in the first bits of the mantissa of 16: 16 + q. Zero points get the 16 too, and both go off the sums.
+// Nibbles in the last bits of BF16 are 2^-133 of themselves, those in the bits before 2^-129: made those of FP16.
 template <int in_group>
 struct bw_weights_int4_bf16 : bw_weights_int4<in_group> {
     using activation = __nv_bfloat16;
-    static constexpr float unit = 1.0f, ratio = 1.0f;
     static constexpr uint32_t one = 0x3f803f80u;
     template <int count>
     struct row : bw_weights_int4<in_group>::template row<count> {
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
-            constexpr uint32_t nibbles = 0x00780078u, sixteen = 0x41804180u;
-            const uint32_t word = bw_shared_word<group * 16>(this->from);
-            out[0] = (word << 3 & nibbles) | sixteen;
-            out[1] = (word >> 5 & nibbles) | sixteen;
-            out[2] = (word >> 1 & nibbles) | sixteen;
-            out[3] = (word >> 9 & nibbles) | sixteen;
-        }
-        __device__ __forceinline__ float zero(int i) const {
-            return __uint_as_float((this->zeros >> i * 4 & 15) << 19 | 0x41800000u);
+            bw_unpack_nibbles(bw_shared_word<group * 16>(this->from), out);
+#pragma unroll
+            for (int i = 0; i < 4; i++) out[i] = bw_bf16_product(out[i], 0x76007600u);  // 2^109
         }
     };
 };
 
-// E2M1's bits, moved to where BF16 has them, are 2^-126 of the number.
+// E2M1's bits, moved to where BF16 has them, are 2^-126 of the number. One product moves both the sign and the others.
 struct bw_weights_mxfp4_bf16 : bw_weights_mxfp4 {
     using activation = __nv_bfloat16;
     static constexpr float unit = 1.0f;
@@ -64,12 +57,12 @@ struct bw_weights_mxfp4_bf16 : bw_weights_mxfp4 {
     struct row : bw_weights_mxfp4::row<count> {
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
-            constexpr uint32_t signs = 0x80008000u, others = 0x01c001c0u, scale = 0x7e807e80u;  // 2^126
-            const uint32_t word = bw_shared_word<group * 16>(this->from);
-            out[0] = bw_bf16_product((word << 12 & signs) | (word << 6 & others), scale);
-            out[1] = bw_bf16_product((word << 4 & signs) | (word >> 2 & others), scale);
-            out[2] = bw_bf16_product((word << 8 & signs) | (word << 2 & others), scale);
-            out[3] = bw_bf16_product((word & signs) | (word >> 6 & others), scale);
+            bw_unpack_nibbles(bw_shared_word<group * 16>(this->from), out);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint32_t moved = out[i] * (i < 2 ? 1u << 12 | 1u << 6 : 1u << 8 | 1u << 2);
+                out[i] = bw_bf16_product(moved & 0x81c081c0u, 0x7e807e80u);  // 2^126
+            }
         }
     };
 };
