@@ -244,6 +244,22 @@ def test_each_plan_of_a_gpu_is_right(name: str) -> None:
             each_plan(device, partial(verify, {"M": m, "N": n, "K": k}))
 
 
+@on_each_device
+@pytest.mark.parametrize("m", [1, 3, 16])
+@pytest.mark.parametrize("name", [name for name in NARROW if PRECISIONS[name].roles[0] == "bf16"])
+def test_activations_in_bf16_have_its_range(kernel_device: Any, name: str, m: int) -> None:
+    """A power of two that all of A is multiplied by, beyond FP16's range, is one of D's."""
+    shape = {"M": m, "N": 33, "K": 512}
+    for variant in kernel_device.variants("gemm", name, shape):
+        if variant["refuses"]:
+            continue
+        with _core.Case(kernel_device, "gemm", name, shape, variant=variant["name"]) as case:
+            a, plain = decoded("bf16", case.inputs()["A"]), decoded("bf16", case.run({})["D"])
+            for factor in (np.float32(2.0**100), np.float32(2.0**-60)):
+                found = decoded("bf16", case.run({"A": _core.encode("bf16", a * factor)})["D"])
+                np.testing.assert_array_equal(found, plain * factor, err_msg=variant["name"])
+
+
 @pytest.mark.cuda
 def test_repacked_weights_follow_a_callers() -> None:
     """A launch after other weights were given reads those, not what was repacked before."""
