@@ -43,7 +43,7 @@ def answered(
 ) -> ModelStep:
     """Return the result of a request that the pretended device measures."""
     inner = executor or Pretended()
-    pieces = llm_executor.list_all_pieces(question, "cuda")
+    pieces = llm_executor.list_all_pieces(question)
     whole = PiecesExecutor(question, inner)
     context = Context("run", backend, inner.open(None), inner.obtain_roofs(RoofRequest(), None))
     whole.set_context(context)

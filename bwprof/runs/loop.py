@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from bwprof import _core, registry
+from bwprof import _core
 from bwprof.hardware import Choice
 from bwprof.measuring.grade import update_slowdown
 from bwprof.measuring.operation import Spec
@@ -347,10 +347,9 @@ def estimate_cases(
     longest = _LATE_SECONDS if most is None else most
     share = math.inf if target is None else target / max(1, len(specs))
     free = facts.get("memory_free_bytes", math.inf)
-    measured = [spec for spec in specs if not registry.is_predicted(spec.operation, spec.precision, backend)]
 
     def add_up(sampling: float) -> float:
-        cases = (_estimate_spec(spec, facts, backend, sampling, free) for spec in measured)
+        cases = (_estimate_spec(spec, facts, backend, sampling, free) for spec in specs)
         return sum(min(share, seconds) for seconds in cases if seconds is not None)
 
     return add_up(min(longest, _EARLY_SECONDS)), add_up(longest)

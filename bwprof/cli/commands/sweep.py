@@ -52,17 +52,13 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
 
 
 def _estimated(device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Plan, backend: str) -> list[str]:
-    """Make a case's line; of one that no kernel runs, what it moves, and how long that takes at the device's best."""
+    """Make a case's line."""
     name = [spec.case if spec.cache == "cold" else f"{spec.case} ({spec.cache})", spec.precision]
     try:
         with spec.open(device) as case:
             cost, variant, need = case.cost, case.variant, case.memory_needed(spec.cache)
     except (ValueError, MemoryError) as error:
-        if not registry.is_predicted(spec.operation, spec.precision, backend):
-            return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"]
-        cost = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, None, None)
-        time = format_seconds(estimate_launch(cost, spec.precision, facts, backend))
-        return [*name, "-", *_work(cost), "-", time, "-", "predicted: no kernel takes this precision"]
+        return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"]
     launch = estimate_launch(cost, spec.precision, facts, backend)
     seconds = estimate_case(launch, need["needed"], facts, backend)
     if plan.target_seconds is not None:
