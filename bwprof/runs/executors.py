@@ -165,6 +165,7 @@ class ChildExecutor:
         self._max_case_seconds, self._nvtx = max_case_seconds, nvtx
         self._child: ChildProcess | None = None
         self._context: Context | None = None
+        self._begun: dict[str, Any] | None = None  # a request that the child has, and nobody waits for yet
 
     def open(self, deadline: float | None) -> dict[str, Any]:
         request = {"do": "open", "backend": self._backend, "index": self._index, "nvtx": self._nvtx}
@@ -203,6 +204,15 @@ class ChildExecutor:
             plain = {**asdict(context), "roofs": context.roofs.to_dict() if context.roofs else None}
             self._request({"do": "context", "context": plain}, _first(None, _OPEN_SECONDS))
 
+    def begin(self, spec: Spec | Chain, max_seconds: float, deadline: float | None) -> None:
+        """Let a GPU's child begin with what `measure` is called for next: rows are written meanwhile.
+
+        On a CPU that would disturb the measurement.
+        """
+        if self._child is not None and not _core.backend_facts(self._backend)["runs_on_host"]:
+            self._begun = _describe_case(spec, max_seconds, deadline)
+            self._child.send(self._begun)
+
     def measure(self, spec: Spec | Chain, max_seconds: float, deadline: float | None) -> Outcome:
         """Measure one case, or several as one, in the child; a child that dies leaves a failed row."""
         context = self._context
@@ -218,9 +228,7 @@ class ChildExecutor:
             if self._child is None:
                 self.open(until)
                 self.set_context(context)
-            kind = "chain" if isinstance(spec, Chain) else "case"
-            request = {"do": kind, "spec": spec.to_dict(), "max_seconds": max_seconds, "deadline": deadline}
-            answer = self._request(request, _first(until, limit))
+            answer = self._request(_describe_case(spec, max_seconds, deadline), _first(until, limit))
         except ChildDiedError as error:
             return make_unmeasured(spec, context, "failed", f"the process that ran this case {error}")
         except _core.UnavailableError as error:
@@ -245,7 +253,10 @@ class ChildExecutor:
                 self._child = ChildProcess(command_line)
             except OSError as error:
                 raise ChildDiedError(f"could not be started: {error}") from None
+        begun, self._begun = self._begun, None
         try:
+            if begun == request:
+                return self._child.receive(self._interrupts, until)
             return self._child.ask(request, self._interrupts, until)
         except BaseException:
             # This child's next line would answer the abandoned request.
@@ -255,7 +266,12 @@ class ChildExecutor:
     def close(self) -> None:
         if self._child is not None:
             self._child.end()
-            self._child = None
+            self._child = self._begun = None
+
+
+def _describe_case(spec: Spec | Chain, max_seconds: float, deadline: float | None) -> dict[str, Any]:
+    kind = "chain" if isinstance(spec, Chain) else "case"
+    return {"do": kind, "spec": spec.to_dict(), "max_seconds": max_seconds, "deadline": deadline}
 
 
 def _first(deadline: float | None, seconds: float) -> float:

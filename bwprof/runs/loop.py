@@ -77,6 +77,12 @@ class TimeBudget:
         """Return the seconds until the deadline; infinite without one."""
         return math.inf if self.deadline is None else self.deadline - time.monotonic()
 
+    def share(self, begun: float, cases_left: int) -> float:
+        """Return the seconds of sampling for the next of so many cases, begun at a time.monotonic(); 0: none."""
+        target = math.inf if self.target_seconds is None else begun + self.target_seconds - time.monotonic()
+        left = self.left()
+        return share_seconds(min(target, left), cases_left, self.max_seconds) if left > 0 else 0.0
+
     def half(self) -> float | None:
         """Return the time at which half of the remaining time is over; None without a limit."""
         return None if self.deadline is None else self.deadline - self.left() / 2
@@ -182,19 +188,20 @@ class RunLoop:
             target, most = limits.target_seconds, limits.max_seconds
             self.progress.ahead(*estimate_cases(specs, context.facts, context.backend, target, most))
         self.progress.begin(len(items))
+        begin, ahead = getattr(executor, "begin", None), 0.0
         try:
             for number, item in enumerate(items):
-                seconds = 0.0
-                if limits.left() <= 0:
+                seconds, ahead = ahead or limits.share(begun, len(items) - number), 0.0
+                if not seconds:
                     reason = f"the {limits.max_total_seconds:g} s of {limits.option} were over"
                     outcome = make_unmeasured(item, context, "skipped", reason)
                 else:
                     self.progress.case(item.title)
-                    target = math.inf
-                    if limits.target_seconds is not None:
-                        target = begun + limits.target_seconds - time.monotonic()
-                    seconds = share_seconds(min(target, limits.left()), len(items) - number, limits.max_seconds)
                     outcome = book.compare(executor.measure(item, seconds, limits.deadline))
+                if begin and number + 1 < len(items):
+                    ahead = limits.share(begun, len(items) - number - 1)
+                    if ahead:
+                        begin(items[number + 1], ahead, limits.deadline)
                 tried.append((self.store.add(outcome.row, outcome.samples), item, seconds))
                 book.add(tried[-1][0], outcome)
                 self.progress.row(outcome.row, outcome.samples or ())
