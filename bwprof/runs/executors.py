@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -124,9 +125,11 @@ class RunWorker:
         """Return the answer to one request; an error for the user comes back as {"error": message}."""
         try:
             if request["do"] == "open":
-                self._executor = LocalExecutor(
-                    request["backend"], request["index"], poll=self._poll, nvtx=request.get("nvtx")
-                )
+                backend, index = request["backend"], request["index"]
+                if not backend:
+                    chosen = hardware.choose_device()
+                    backend, index = chosen.backend, chosen.index
+                self._executor = LocalExecutor(backend, index, poll=self._poll, nvtx=request.get("nvtx"))
                 return {"facts": self._executor.open()}
             assert self._executor is not None  # a child opens a device first
             if request["do"] == "roofs":
@@ -167,10 +170,25 @@ class ChildExecutor:
         self._context: Context | None = None
         self._begun: dict[str, Any] | None = None  # a request that the child has, and nobody waits for yet
 
+    def begin_open(self) -> None:
+        """Let a child open the device that `hardware.choose_device` chooses, while this process looks for it, too."""
+        with suppress(OSError):  # `open` says what is wrong
+            self._child = ChildProcess(command_line)
+            self._begun = self._describe_open()
+            self._child.send(self._begun)
+
+    def use(self, backend: str, index: int) -> ChildExecutor:
+        """Set the device, which `begin_open` may have opened; return the executor."""
+        self._backend, self._index = backend, index
+        self._begun = self._begun and self._describe_open()
+        return self
+
+    def _describe_open(self) -> dict[str, Any]:
+        return {"do": "open", "backend": self._backend, "index": self._index, "nvtx": self._nvtx}
+
     def open(self, deadline: float | None) -> dict[str, Any]:
-        request = {"do": "open", "backend": self._backend, "index": self._index, "nvtx": self._nvtx}
         try:
-            answer = self._request(request, _first(deadline, _OPEN_SECONDS))
+            answer = self._request(self._describe_open(), _first(deadline, _OPEN_SECONDS))
         except RunTimeoutError:
             if deadline is not None and time.monotonic() >= deadline:
                 raise

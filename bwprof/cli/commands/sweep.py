@@ -119,6 +119,12 @@ def main_sweep(options: argparse.Namespace) -> int:
         return OK
     if options.resume is not None:
         return runner.resume(options, case_options(options, "dry_run", "once"), runner.continue_cases)
+    if not options.dry_run and not options.once:
+        with runner.opened_early(options):
+            plans = plan_cases(options)
+            warn_of_choices(plans)
+            choice, first = plans[0]
+            return runner.run(options, runner.Job(first, first.specs, made=plans), choice)
     plans = plan_cases(options, runs=not options.dry_run)
     if options.dry_run:
         _warn_of_unused(options, "--dry-run")
@@ -128,12 +134,9 @@ def main_sweep(options: argparse.Namespace) -> int:
                 print_plan(sys.stdout, plan, choice, roofs=roofs, recalibrate=options.recalibrate)
         return OK
     warn_of_choices(plans)
-    if options.once:
-        _warn_of_unused(options, "--once")
-        launches = [runner.launch_once(plan, choice, options.interrupts, nvtx=options.nvtx) for choice, plan in plans]
-        return max(launches)
-    choice, first = plans[0]
-    return runner.run(options, runner.Job(first, first.specs, made=plans), choice)
+    _warn_of_unused(options, "--once")
+    launches = [runner.launch_once(plan, choice, options.interrupts, nvtx=options.nvtx) for choice, plan in plans]
+    return max(launches)
 
 
 def read_request(options: argparse.Namespace) -> SweepRequest:
