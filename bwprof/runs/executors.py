@@ -130,7 +130,7 @@ class RunWorker:
                     chosen = hardware.choose_device()
                     backend, index = chosen.backend, chosen.index
                 self._executor = LocalExecutor(backend, index, poll=self._poll, nvtx=request.get("nvtx"))
-                return {"facts": self._executor.open()}
+                return {"facts": self._executor.open(), "device": [backend, index]}
             assert self._executor is not None  # a child opens a device first
             if request["do"] == "roofs":
                 found = self._executor.obtain_roofs(RoofRequest(**request["roofs"]), request["deadline"])
@@ -199,6 +199,9 @@ class ChildExecutor:
             raise _core.UnavailableError(f"the process that opens the device {error}") from None
         if "error" in answer:
             raise _core.UnavailableError(answer["error"])
+        if answer["device"] != [self._backend, self._index]:  # `begin_open` opened another one
+            self.close()
+            return self.open(deadline)
         facts: dict[str, Any] = answer["facts"]
         return facts
 
