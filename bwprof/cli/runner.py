@@ -275,7 +275,7 @@ class _Run:
 
 def _make_child(options: argparse.Namespace, backend: str = "", index: int = 0) -> ChildExecutor:
     more = {"max_case_seconds": options.max_case_seconds, "nvtx": getattr(options, "nvtx", None)}
-    return ChildExecutor(backend, index, options.interrupts, **more)
+    return ChildExecutor(backend, index, options.interrupts, lingers=True, **more)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -163,9 +164,10 @@ class ChildExecutor:
         *,
         max_case_seconds: float | None = None,
         nvtx: bool | None = None,
+        lingers: bool = False,  # the child's end is not waited for, as the caller's process ends soon
     ) -> None:
         self._backend, self._index, self._interrupts = backend, index, interrupts
-        self._max_case_seconds, self._nvtx = max_case_seconds, nvtx
+        self._max_case_seconds, self._nvtx, self._lingers = max_case_seconds, nvtx, lingers
         self._child: ChildProcess | None = None
         self._context: Context | None = None
         self._begun: dict[str, Any] | None = None  # a request that the child has, and nobody waits for yet
@@ -200,7 +202,7 @@ class ChildExecutor:
         if "error" in answer:
             raise _core.UnavailableError(answer["error"])
         if answer["device"] != [self._backend, self._index]:  # `begin_open` opened another one
-            self.close()
+            self._end_child()
             return self.open(deadline)
         facts: dict[str, Any] = answer["facts"]
         return facts
@@ -253,7 +255,7 @@ class ChildExecutor:
         except ChildDiedError as error:
             return make_unmeasured(spec, context, "failed", f"the process that ran this case {error}")
         except _core.UnavailableError as error:
-            self.close()
+            self._end_child()
             return make_unmeasured(spec, context, "failed", f"the device could not be opened again: {error}")
         except RunTimeoutError:
             ended = "the process that ran this case was ended"
@@ -264,7 +266,7 @@ class ChildExecutor:
         if "error" in answer:
             return make_unmeasured(spec, context, "failed", answer["error"])
         if answer["fatal"]:
-            self.close()
+            self._end_child()
         references = answer["references"] and References(**answer["references"])
         return Outcome(**answer | {"references": references})
 
@@ -281,13 +283,19 @@ class ChildExecutor:
             return self._child.ask(request, self._interrupts, until)
         except BaseException:
             # This child's next line would answer the abandoned request.
-            self.close()
+            self._end_child()
             raise
 
     def close(self) -> None:
+        if self._child is not None and self._lingers:
+            threading.Thread(target=self._child.end).start()  # the process that exits waits for it
+            self._child = None
+        self._end_child()
+
+    def _end_child(self) -> None:
         if self._child is not None:
             self._child.end()
-            self._child = self._begun = None
+        self._child = self._begun = None
 
 
 def _describe_case(spec: Spec | Chain, max_seconds: float, deadline: float | None) -> dict[str, Any]:
