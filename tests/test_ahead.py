@@ -20,7 +20,7 @@ from bwprof.results.csv_file import read_csv
 from bwprof.results.writer import Store
 from bwprof.runs import StoppedError, plan
 from bwprof.runs.channel import ChildProcess, Interrupts
-from bwprof.runs.executors import ChildExecutor
+from bwprof.runs.executors import ChildExecutor, open_early
 from bwprof.runs.loop import DevicePart, RunLoop, TimeBudget
 from bwprof.runs.plan import SweepRequest
 
@@ -57,13 +57,11 @@ def measure(
     store = Store(run, csv_targets=[path])
     limits = TimeBudget(None, None, time.monotonic(), max_seconds=0.01)
     with Interrupts() as interrupts:
-        executor = ChildExecutor("" if early else "cpu", 0, interrupts)
-        if early:
-            executor.begin_open()
+        executor = ChildExecutor("cpu", 0, interrupts, opening=open_early(None) if early else None)
         loop = RunLoop(store, limits, roofs=False, after=lambda outcome: after(executor, interrupts, outcome))
         part = DevicePart(Choice("cpu", 0, "", "", ""), plan.make_plan(request, "cpu").specs, run)
         try:
-            loop.measure_parts([part], lambda choice: executor.use(choice.backend, choice.index))
+            loop.measure_parts([part], lambda _: executor)
         finally:
             rows = read_csv(path)
             store.close()
@@ -112,10 +110,9 @@ def test_the_default_device_is_opened_ahead(tmp_path: Path, log: list[str], monk
 
 def test_another_device_than_the_one_that_was_opened(log: list[str]) -> None:
     with Interrupts() as interrupts:
-        executor = ChildExecutor("", 0, interrupts)
-        executor.begin_open()
+        executor = ChildExecutor("cpu", 1, interrupts, opening=open_early(None))
         with pytest.raises(_core.UnavailableError, match="1"):
-            executor.use("cpu", 1).open(None)
+            executor.open(None)
         executor.close()
     assert log == ["open", "wait", "open", "wait"]
 

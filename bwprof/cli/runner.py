@@ -182,12 +182,11 @@ class _Run:
         if timeline is not None:
             timeline.inner, progress = progress, timeline
         options = self.options
+        child = {"max_case_seconds": options.max_case_seconds, "nvtx": getattr(options, "nvtx", None), "lingers": True}
 
         def executor(choice: Choice) -> Executor[Any]:
-            early, options.early = getattr(options, "early", None), None
-            if early is not None:
-                return self.job.executor(early.use(choice.backend, choice.index))
-            return self.job.executor(_make_child(options, choice.backend, choice.index))
+            more = child | {"opening": vars(options).pop("early", None)}
+            return self.job.executor(ChildExecutor(choice.backend, choice.index, options.interrupts, **more))
 
         roofs: RoofsArgument = options.roofs_argument or False
         on_host = any(_core.backend_facts(part.choice.backend)["runs_on_host"] for part in parts)
@@ -271,25 +270,6 @@ class _Run:
         if status == "interrupted" and targets.folder is not None:
             command = f"bwprof {self.job.command} " if self.job.command != "sweep" else ""
             sys.stderr.write(f"bwprof: go on with {command}--resume {format_path(targets.folder)}\n")
-
-
-def _make_child(options: argparse.Namespace, backend: str = "", index: int = 0) -> ChildExecutor:
-    more = {"max_case_seconds": options.max_case_seconds, "nvtx": getattr(options, "nvtx", None)}
-    return ChildExecutor(backend, index, options.interrupts, lingers=True, **more)
-
-
-@contextmanager
-def opened_early(options: argparse.Namespace) -> Iterator[None]:
-    """Let a child open the GPU, where there may be one and no other device is named, before the run is planned."""
-    options.early = None
-    if hardware.may_have_gpu() and options.device is None and options.backend is None:
-        options.early = _make_child(options)
-        options.early.begin_open()
-    try:
-        yield
-    finally:
-        if options.early is not None:
-            options.early.close()
 
 
 def run(options: argparse.Namespace, job: Job, choice: Choice, more: Mapping[str, Any] | None = None) -> int:

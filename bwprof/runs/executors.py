@@ -164,26 +164,14 @@ class ChildExecutor:
         *,
         max_case_seconds: float | None = None,
         nvtx: bool | None = None,
-        lingers: bool = False,  # the child's end is not waited for, as the caller's process ends soon
+        opening: ChildProcess | None = None,  # of `open_early`
+        lingers: bool = False,  # nobody waits for the child's end before this process ends
     ) -> None:
         self._backend, self._index, self._interrupts = backend, index, interrupts
         self._max_case_seconds, self._nvtx, self._lingers = max_case_seconds, nvtx, lingers
-        self._child: ChildProcess | None = None
+        self._child = opening
         self._context: Context | None = None
-        self._begun: dict[str, Any] | None = None  # a request that the child has, and nobody waits for yet
-
-    def begin_open(self) -> None:
-        """Let a child open the device that `hardware.choose_device` chooses, while this process looks for it, too."""
-        with suppress(OSError):  # `open` says what is wrong
-            self._child = ChildProcess(command_line)
-            self._begun = self._describe_open()
-            self._child.send(self._begun)
-
-    def use(self, backend: str, index: int) -> ChildExecutor:
-        """Set the device, which `begin_open` may have opened; return the executor."""
-        self._backend, self._index = backend, index
-        self._begun = self._begun and self._describe_open()
-        return self
+        self._begun = opening and self._describe_open()  # a request that the child has, and nobody waits for yet
 
     def _describe_open(self) -> dict[str, Any]:
         return {"do": "open", "backend": self._backend, "index": self._index, "nvtx": self._nvtx}
@@ -201,7 +189,7 @@ class ChildExecutor:
             raise _core.UnavailableError(f"the process that opens the device {error}") from None
         if "error" in answer:
             raise _core.UnavailableError(answer["error"])
-        if answer["device"] != [self._backend, self._index]:  # `begin_open` opened another one
+        if answer["device"] != [self._backend, self._index]:  # of `open_early`
             self._end_child()
             return self.open(deadline)
         facts: dict[str, Any] = answer["facts"]
@@ -296,6 +284,15 @@ class ChildExecutor:
         if self._child is not None:
             self._child.end()
         self._child = self._begun = None
+
+
+def open_early(nvtx: bool | None) -> ChildProcess | None:
+    """Let a child open the device that `hardware.choose_device` chooses, while this process looks for it, too."""
+    with suppress(OSError):  # whoever starts the next one says what is wrong
+        child = ChildProcess(command_line)
+        child.send({"do": "open", "backend": "", "index": 0, "nvtx": nvtx})
+        return child
+    return None
 
 
 def _describe_case(spec: Spec | Chain, max_seconds: float, deadline: float | None) -> dict[str, Any]:

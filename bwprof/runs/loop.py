@@ -77,11 +77,11 @@ class TimeBudget:
         """Return the seconds until the deadline; infinite without one."""
         return math.inf if self.deadline is None else self.deadline - time.monotonic()
 
-    def share(self, begun: float, cases_left: int) -> float:
-        """Return the seconds of sampling for the next of so many cases, begun at a time.monotonic(); 0: none."""
+    def share(self, begun: float, cases_left: int) -> float | None:
+        """Return the seconds of sampling for the next of so many cases, begun at a time.monotonic(); None: no time."""
         target = math.inf if self.target_seconds is None else begun + self.target_seconds - time.monotonic()
         left = self.left()
-        return share_seconds(min(target, left), cases_left, self.max_seconds) if left > 0 else 0.0
+        return share_seconds(min(target, left), cases_left, self.max_seconds) if left > 0 else None
 
     def half(self) -> float | None:
         """Return the time at which half of the remaining time is over; None without a limit."""
@@ -188,21 +188,21 @@ class RunLoop:
             target, most = limits.target_seconds, limits.max_seconds
             self.progress.ahead(*estimate_cases(specs, context.facts, context.backend, target, most))
         self.progress.begin(len(items))
-        begin, ahead = getattr(executor, "begin", None), 0.0
+        begin: Callable[[T, float, float | None], None] | None = getattr(executor, "begin", None)
+        ahead: float | None = None  # seconds of a case that has begun
         try:
             for number, item in enumerate(items):
-                seconds, ahead = ahead or limits.share(begun, len(items) - number), 0.0
-                if not seconds:
+                seconds = limits.share(begun, len(items) - number) if ahead is None else ahead
+                if seconds is None:
                     reason = f"the {limits.max_total_seconds:g} s of {limits.option} were over"
                     outcome = make_unmeasured(item, context, "skipped", reason)
                 else:
                     self.progress.case(item.title)
                     outcome = book.compare(executor.measure(item, seconds, limits.deadline))
-                if begin and number + 1 < len(items):
-                    ahead = limits.share(begun, len(items) - number - 1)
-                    if ahead:
-                        begin(items[number + 1], ahead, limits.deadline)
-                tried.append((self.store.add(outcome.row, outcome.samples), item, seconds))
+                ahead = limits.share(begun, len(items) - number - 1) if begin and number + 1 < len(items) else None
+                if begin and ahead is not None:
+                    begin(items[number + 1], ahead, limits.deadline)
+                tried.append((self.store.add(outcome.row, outcome.samples), item, seconds or 0.0))
                 book.add(tried[-1][0], outcome)
                 self.progress.row(outcome.row, outcome.samples or ())
                 self.after(outcome)

@@ -16,8 +16,8 @@ from bwprof.cli.options import measuring_command, read_params, split, typed
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.roofs.obtain import RoofRequest
+from bwprof.runs import executors, suites
 from bwprof.runs import plan as runs_plan
-from bwprof.runs import suites
 from bwprof.runs.loop import estimate_case, estimate_cases, estimate_launch, estimate_run
 from bwprof.runs.plan import Plan, SweepRequest
 from bwprof.runs.progress import format_time_range
@@ -119,12 +119,8 @@ def main_sweep(options: argparse.Namespace) -> int:
         return OK
     if options.resume is not None:
         return runner.resume(options, case_options(options, "dry_run", "once"), runner.continue_cases)
-    if not options.dry_run and not options.once:
-        with runner.opened_early(options):
-            plans = plan_cases(options)
-            warn_of_choices(plans)
-            choice, first = plans[0]
-            return runner.run(options, runner.Job(first, first.specs, made=plans), choice)
+    if hardware.may_have_gpu() and options.device is options.backend is None and not options.dry_run | options.once:
+        options.early = executors.open_early(options.nvtx)
     plans = plan_cases(options, runs=not options.dry_run)
     if options.dry_run:
         _warn_of_unused(options, "--dry-run")
@@ -134,9 +130,12 @@ def main_sweep(options: argparse.Namespace) -> int:
                 print_plan(sys.stdout, plan, choice, roofs=roofs, recalibrate=options.recalibrate)
         return OK
     warn_of_choices(plans)
-    _warn_of_unused(options, "--once")
-    launches = [runner.launch_once(plan, choice, options.interrupts, nvtx=options.nvtx) for choice, plan in plans]
-    return max(launches)
+    if options.once:
+        _warn_of_unused(options, "--once")
+        launches = [runner.launch_once(plan, choice, options.interrupts, nvtx=options.nvtx) for choice, plan in plans]
+        return max(launches)
+    choice, first = plans[0]
+    return runner.run(options, runner.Job(first, first.specs, made=plans), choice)
 
 
 def read_request(options: argparse.Namespace) -> SweepRequest:
