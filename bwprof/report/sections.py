@@ -466,7 +466,10 @@ def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Docum
     if len(runs) == 1:
         model = runs[0].part("model").get("architecture")
         name = model.get("name") if isinstance(model, Mapping) else ""
-        return Document(title or f"{name or 'Memory bandwidth'}{on}", _subtitle(runs[0]), _describe(runs[0]))
+        version = runs[0].joined("bwprof_version") or runs[0].part("versions").get("bwprof")
+        words = (runs[0].name, runs[0].minute and f"{runs[0].minute} UTC", version and f"measured by bwprof {version}")
+        subtitle = " · ".join(filter(None, words))
+        return Document(title or f"{name or 'Memory bandwidth'}{on}", subtitle, _describe(runs[0]))
     parts = [list_runs(runs)]
     parts += [compare_runs(runs[0], run, number) for number, run in enumerate(runs[1:], 2)]
     for number, run in enumerate(runs, 1):
@@ -474,12 +477,6 @@ def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Docum
         parts.append(make_section(f"run{number}", f"{run.name}: {run.joined('device') or 'its rows'}", *own))
     names = ", ".join(run.name for run in runs)
     return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", present_sections(parts))
-
-
-def _subtitle(run: ReportRun) -> str:
-    version = run.joined("bwprof_version") or run.part("versions").get("bwprof")
-    words = (run.name, run.minute and f"{run.minute} UTC", version and f"measured by bwprof {version}")
-    return " · ".join(filter(None, words))
 
 
 def _describe(run: ReportRun) -> tuple[Section, ...]:

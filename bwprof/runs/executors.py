@@ -216,10 +216,7 @@ class ChildExecutor:
             self._request({"do": "context", "context": plain}, _first(None, _OPEN_SECONDS))
 
     def begin(self, spec: Spec | Chain, max_seconds: float, deadline: float | None) -> None:
-        """Let a GPU's child begin with what `measure` is called for next: rows are written meanwhile.
-
-        On a CPU that would disturb the measurement.
-        """
+        """Let a GPU's child begin with what `measure` is called for next; on a CPU, writing rows would disturb it."""
         if self._child is not None and not _core.backend_facts(self._backend)["runs_on_host"]:
             self._begun = _describe_case(spec, max_seconds, deadline)
             self._child.send(self._begun)

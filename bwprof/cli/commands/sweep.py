@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, TextIO
 
@@ -66,11 +66,8 @@ def _estimated(device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Pl
     times = [format_seconds(launch), format_seconds(seconds), ""]
     if not need["fits"]:
         times = ["-", "-", f"skipped: only {format_bytes(need['free'])} free"]
-    return [*name, variant, *_work(cost), format_bytes(need["needed"]), *times]
-
-
-def _work(cost: Mapping[str, int]) -> list[str]:
-    return [format_bytes(cost["bytes_read"]), format_bytes(cost["bytes_written"]), f"{cost['flops']:.3g}"]
+    sizes = map(format_bytes, (cost["bytes_read"], cost["bytes_written"]))
+    return [*name, variant, *sizes, f"{cost['flops']:.3g}", format_bytes(need["needed"]), *times]
 
 
 _log = logging.getLogger("bwprof.sweep")
