@@ -260,6 +260,8 @@ def describe_device(run: ReportRun) -> Section | None:
     memory, caches = measured_or_none(device.get("memory_bytes")), measured_or_none(device.get("cache_bytes"))
     peak, roofs = _peak(run), read_run_roofs(run.data)
     ceilings = [] if roofs is None else roofs.ceilings()
+    known = tflops.items() if isinstance(tflops := device.get("peak_tflops"), Mapping) else ()
+    rates = ", ".join(f"{name} {value:.4g}" for name, value in known if measured_or_none(value))
     cpus = f"{host.get('cpu_count')} CPUs" if host.get("cpu_count") else ""
     names = (run.joined("hostname") or host.get("name"), host.get("platform"), cpus)
     pairs = [
@@ -267,7 +269,7 @@ def describe_device(run: ReportRun) -> Section | None:
         ("Memory", None if memory is None else f"{format_bytes(memory)}, {peak}".removesuffix(", ")),
         ("Memory's peak", peak if memory is None else None),
         ("Measured ceilings", ", ".join(f"{point.stream} {_figure(point.gb_s)} GB/s" for point in ceilings)),
-        ("Arithmetic peaks", _arithmetic(device.get("peak_tflops"))),
+        ("Arithmetic peaks", f"{rates} TFLOP/s, dense" if rates else ""),
         ("Caches", format_bytes(caches) if caches else None),
         ("Driver", run.joined("driver")),
         ("Host", ", ".join(map(str, filter(None, names)))),
@@ -296,12 +298,6 @@ def _peak(run: ReportRun) -> str:
         return f"{len(peaks)} theoretical peaks" if peaks else ""
     source = run.part("facts").get("peak_source")
     return f"{_figure(peaks.pop())} GB/s in theory" + (f" ({source})" if source else "")
-
-
-def _arithmetic(peaks: object) -> str:
-    known = peaks.items() if isinstance(peaks, Mapping) else ()
-    text = ", ".join(f"{name} {value:.4g}" for name, value in known if measured_or_none(value))
-    return f"{text} TFLOP/s, dense" if text else ""
 
 
 def _when(run: ReportRun) -> str:
