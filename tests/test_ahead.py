@@ -9,16 +9,18 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bwprof import _core, hardware
+from bwprof.cli.commands.sweep import main_sweep
 from bwprof.hardware import Choice
 from bwprof.measuring.row import Outcome
 from bwprof.results.csv_file import read_csv
 from bwprof.results.writer import Store
-from bwprof.runs import StoppedError, plan
+from bwprof.runs import StoppedError, executors, plan
 from bwprof.runs.channel import ChildProcess, Interrupts
 from bwprof.runs.executors import ChildExecutor, open_early
 from bwprof.runs.loop import DevicePart, RunLoop, TimeBudget
@@ -132,3 +134,27 @@ def test_a_gpu_may_be_there_where_its_driver_is(tmp_path: Path, monkeypatch: pyt
     assert not hardware.may_have_gpu()
     (tmp_path / "none").touch()
     assert hardware.may_have_gpu()
+
+
+def test_a_child_ends_before_the_next_one_starts(log: list[str]) -> None:
+    """Nobody waits for it meanwhile."""
+    with Interrupts() as interrupts:
+        first, second = (ChildExecutor("cpu", 0, interrupts, lingers=True) for _ in range(2))
+        first.open(None)
+        assert first._child is not None
+        process = first._child._process
+        first.close()
+        second.open(None)
+        assert process.returncode is not None
+        second.close()
+    assert log == ["open", "wait"] * 2
+
+
+@pytest.mark.parametrize(("words", "opened"), [(["gem"], 1), (["gem", "--device", "cpu"], 0), (["--list"], 0)])
+def test_a_child_that_no_run_uses_is_ended(words: list[str], opened: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    unused = SimpleNamespace(end=lambda: calls.append("end"))
+    monkeypatch.setattr(hardware, "may_have_gpu", lambda: True)
+    monkeypatch.setattr(executors, "open_early", lambda _nvtx: calls.append("open") or unused)
+    assert main_sweep(words) == (0 if words == ["--list"] else 2)
+    assert calls == ["open", "end"] * opened

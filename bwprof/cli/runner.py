@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from bwprof import _core, hardware, registry
@@ -81,7 +80,7 @@ def check(options: argparse.Namespace, targets: Targets) -> None:
 
 _log = logging.getLogger("bwprof.sweep")
 PICTURE_NAME = "bandwidth_comparison"
-_PICTURE_SECONDS, _MANY_CASES = 60.0, 20
+_PICTURE_SECONDS = 60.0
 _PICTURE_LEAST_SECONDS = 5.0  # even when --max-total-seconds is over
 
 
@@ -138,8 +137,6 @@ class _Run:
                 with self.options.interrupts.at_once():
                     self._write_late(timeline)
                     if self.job.draws:
-                        if late := getattr(self.options, "late", None):
-                            late.join()
                         seconds = max(min(limits.left(), _PICTURE_SECONDS), _PICTURE_LEAST_SECONDS)
                         _draw(self.store, self.targets, seconds)
                     complete = self._write_bundle()
@@ -194,9 +191,7 @@ class _Run:
         roofs: RoofsArgument = options.roofs_argument or False
         on_host = any(_core.backend_facts(part.choice.backend)["runs_on_host"] for part in parts)
         if self.job.draws and self.targets.folder is not None and not on_host:
-            cases = sum(len(part.items) for part in parts)
-            options.late = threading.Thread(target=_prepare_drawing, args=(cases,), daemon=True)
-            options.late.start()
+            threading.Thread(target=_import_late, daemon=True).start()
         try:
             RunLoop(self.store, limits, progress, roofs, options.recalibrate).measure_parts(parts, executor)
         finally:
@@ -421,16 +416,12 @@ def _find_folder(name: str, parent: Path) -> Path:
     raise ValueError(describe_unknown("run", name, sorted(known)[-8:], where=f"--resume, in {parent}"))
 
 
-def _prepare_drawing(cases: int) -> None:
-    """Import what draws while a GPU opens and measures; beside many cases draw, too, as the first time takes longer."""
+def _import_late() -> None:
+    """Import what the end of a run needs while a GPU opens and measures."""
     sys.setswitchinterval(2e-4)  # s; the thread that receives rows hardly waits for this one
-    with suppress(Exception), TemporaryDirectory() as folder, warnings.catch_warnings():  # who draws says what is wrong
+    with suppress(Exception):  # who draws says what is wrong
         for name in ("bwprof.plot.bars", "matplotlib.figure", "matplotlib.backends.backend_svg"):
             importlib.import_module(name)
-        if cases >= _MANY_CASES:
-            warnings.simplefilter("ignore")
-            example = importlib.import_module("bwprof.info").load_example("h200").head(6)
-            sys.modules["bwprof.plot.bars"].save(example, Path(folder) / PICTURE_NAME)
 
 
 def _draw(store: Store, targets: Targets, seconds: float) -> None:

@@ -153,6 +153,9 @@ class RunWorker:
             self._executor.close()
 
 
+_ending: list[threading.Thread] = []  # of children that are not needed any more
+
+
 class ChildExecutor:
     """An executor whose device lives in a child process; a new child starts when one dies."""
 
@@ -257,6 +260,8 @@ class ChildExecutor:
 
     def _request(self, request: dict[str, Any], until: float) -> dict[str, Any]:
         if self._child is None:
+            while _ending:  # the device may be for one process at a time
+                _ending.pop().join()
             try:
                 self._child = ChildProcess(command_line)
             except OSError as error:
@@ -273,7 +278,8 @@ class ChildExecutor:
 
     def close(self) -> None:
         if self._child is not None and self._lingers:
-            threading.Thread(target=self._child.end).start()  # the process that exits waits for it
+            _ending.append(threading.Thread(target=self._child.end))  # the process that exits waits for it
+            _ending[-1].start()
             self._child = None
         self._end_child()
 

@@ -116,7 +116,7 @@ def main_sweep(options: argparse.Namespace) -> int:
         return OK
     if options.resume is not None:
         return runner.resume(options, case_options(options, "dry_run", "once"), runner.continue_cases)
-    if hardware.may_have_gpu() and options.device is options.backend is None and not options.dry_run | options.once:
+    if hardware.may_have_gpu() and not (options.dry_run or options.once or options.device or options.backend):
         options.early = executors.open_early(options.nvtx)
     plans = plan_cases(options, runs=not options.dry_run)
     if options.dry_run:
