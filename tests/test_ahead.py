@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from commands import plant_in_child
 
 from bwprof import _core, hardware
 from bwprof.cli.commands.sweep import main_sweep
@@ -101,13 +102,24 @@ def test_ctrl_c_between_cases_loses_no_row(tmp_path: Path, log: list[str]) -> No
     assert log[-2:] == ["case 3", "wait"]
 
 
-def test_the_default_device_is_opened_ahead(tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child looks for it by itself, before anybody waits."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # of the child: it chooses the CPU as well
+GPU = """
+from bwprof import _core
+facts = _core.backend_facts
+_core.backend_facts = lambda name: facts(name) | {"runs_on_host": False}
+"""
+
+
+@pytest.mark.parametrize(("plant", "opened"), [(GPU, 1), ("", 2)])
+def test_the_default_gpu_is_opened_ahead(
+    plant: str, opened: int, tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child looks for it by itself, before anybody waits; where it finds a CPU it leaves that alone."""
+    plant_in_child(monkeypatch, tmp_path, plant)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # for both: the CPU is the default
     rows = measure(tmp_path / "a.csv", early=True)
     assert [row["status"] for row in rows] == ["ok"] * 3
-    assert log[:3] == ["open", "wait", "context"]
-    assert log.count("open") == 1
+    assert log[:3] == (["open", "wait", "context"] if opened == 1 else ["open", "wait", "open"])
+    assert log.count("open") == opened
 
 
 def test_another_device_than_the_one_that_was_opened(log: list[str]) -> None:

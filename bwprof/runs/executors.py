@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 from bwprof import _core, hardware
 from bwprof.measuring import function as functions
@@ -127,8 +127,10 @@ class RunWorker:
         try:
             if request["do"] == "open":
                 backend, index = request["backend"], request["index"]
-                if not backend:
+                if not backend:  # of `open_early`, whose caller still works: a CPU's facts are measured without it
                     chosen = hardware.choose_device()
+                    if _core.backend_facts(chosen.backend)["runs_on_host"]:
+                        return {"device": []}
                     backend, index = chosen.backend, chosen.index
                 self._executor = LocalExecutor(backend, index, poll=self._poll, nvtx=request.get("nvtx"))
                 return {"facts": self._executor.open(), "device": [backend, index]}
@@ -153,11 +155,10 @@ class RunWorker:
             self._executor.close()
 
 
-_ending: list[threading.Thread] = []  # of children that are not needed any more
-
-
 class ChildExecutor:
     """An executor whose device lives in a child process; a new child starts when one dies."""
+
+    _ending: ClassVar[list[threading.Thread]] = []  # of children that are not needed any more
 
     def __init__(
         self,
@@ -195,8 +196,7 @@ class ChildExecutor:
         if answer["device"] != [self._backend, self._index]:  # of `open_early`
             self._end_child()
             return self.open(deadline)
-        facts: dict[str, Any] = answer["facts"]
-        return facts
+        return dict(answer["facts"])
 
     def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:
         """Return the device's stored or new roofs; None, with a warning, when measuring them fails."""
@@ -260,8 +260,8 @@ class ChildExecutor:
 
     def _request(self, request: dict[str, Any], until: float) -> dict[str, Any]:
         if self._child is None:
-            while _ending:  # the device may be for one process at a time
-                _ending.pop().join()
+            while self._ending:  # the device may be for one process at a time
+                self._ending.pop().join()
             try:
                 self._child = ChildProcess(command_line)
             except OSError as error:
@@ -278,8 +278,8 @@ class ChildExecutor:
 
     def close(self) -> None:
         if self._child is not None and self._lingers:
-            _ending.append(threading.Thread(target=self._child.end))  # the process that exits waits for it
-            _ending[-1].start()
+            self._ending.append(threading.Thread(target=self._child.end))  # the process that exits waits for it
+            self._ending[-1].start()
             self._child = None
         self._end_child()
 
