@@ -112,7 +112,8 @@ def cost(
         if backend is None:
             raise ValueError(f"variant is {repr_short(variant)}: it needs a backend, whose variants differ")
         registry.check_variant(operation, backend, variant)
-    if not any(_is_array(value) for value in params.values()):
+    scalars = [isinstance(v, str) or (hasattr(v, "__index__") and not getattr(v, "ndim", 0)) for v in params.values()]
+    if all(scalars):
         values = registry.complete_params(operation, precision, params, kv_lens)
         return Cost(**_core.cost(operation, precision, values, kv_lens, backend, variant))
     if kv_lens is not None:
@@ -125,10 +126,6 @@ def cost(
     _core.cost_many(operation, precision, points.data, out.data, backend, variant)
     shape = next(iter(columns.values())).shape
     return Cost(**{field.name: out[:, column].reshape(shape) for column, field in enumerate(fields(Cost))})
-
-
-def _is_array(value: Any) -> bool:
-    return not isinstance(value, str) and (not hasattr(value, "__index__") or getattr(value, "ndim", 0) > 0)
 
 
 def param_arrays(operation: str, params: dict[str, Any]) -> dict[str, Any]:

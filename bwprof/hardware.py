@@ -325,12 +325,17 @@ def _unused_gpu(rows: dict[str, Any]) -> str:
     idle = [row for row in rows.values() if not row["built"]]
     if any(row["devices"] and not _core.backend_facts(name)["runs_on_host"] for name, row in rows.items()):
         return ""
-    if not idle or not any(map(os.path.exists, _GPU_SIGNS)):
+    if not idle or not may_have_gpu():
         return describe_amd_gpu()
     return (
         f"this machine has an NVIDIA GPU, but this build of bwprof is CPU-only ({idle[0]['reason']}): "
         "install nvcc (CUDA_HOME or PATH) and install bwprof again to measure it"
     )
+
+
+def may_have_gpu() -> bool:
+    """Return whether the machine has an NVIDIA GPU's driver; none is asked."""
+    return any(map(os.path.exists, _GPU_SIGNS))
 
 
 def describe_amd_gpu() -> str:

@@ -149,8 +149,12 @@ def variants(
         if op is not None or precision in operation["precisions"]:
             params_of[operation["name"]] = registry.complete_params(operation["name"], precision, params, lengths)
     rows = Variants()
-    for backend, index in _list_devices(device):
-        rows += _rows_on(backend, index, operations, params_of, precision, lengths)
+    backend, index = hardware.parse_device(device)
+    if backend is None and index is not None:
+        backend = hardware.choose_device(device=device).backend
+    for row in _core.backends():
+        if backend in (None, row["name"]):
+            rows += _rows_on(row, index or 0, operations, params_of, precision, lengths)
     order = [operation["name"] for operation in operations]
     return Variants(sorted(rows, key=lambda row: order.index(row["operation"])))
 
@@ -171,14 +175,6 @@ def base_name(symbol: str) -> str:
         if not symbol.startswith("_ZN"):
             break
     return name or symbol
-
-
-def _list_devices(device: hardware.Device) -> list[tuple[dict[str, Any], int]]:
-    """List the backends, each with the number of a device."""
-    backend, index = hardware.parse_device(device)
-    if backend is None and index is not None:
-        backend = hardware.choose_device(device=device).backend
-    return [(row, index or 0) for row in _core.backends() if backend in (None, row["name"])]
 
 
 def _rows_on(

@@ -158,12 +158,6 @@ def narrower_precisions(precision: str, roles: tuple[str, ...] = _OPERANDS) -> l
     return sorted((name for name in pairs if all(new < old for new, old in pairs[name])), key=bits, reverse=True)
 
 
-def is_predicted(operation_name: str, precision: str, backend: str) -> bool:
-    """Return whether a backend has no kernel for an operation in a narrow precision: only bytes and FLOPs are known."""
-    described = precision in operation(operation_name)["precisions"] and is_narrow(precision)
-    return described and not variant_names(operation_name, backend, precision)
-
-
 def backend_names() -> list[str]:
     """Return all backends, preferred ones first, built or not."""
     return [backend["name"] for backend in _core.backends()]

@@ -14,7 +14,6 @@ from pretended import ROLES, TINY, Pretended
 from rich.console import Console
 
 import bwprof
-from bwprof import registry
 from bwprof.analysis.prediction.catalog import Streams, bundled_streams, resolve_card
 from bwprof.cli.commands import model as model_command
 from bwprof.cli.commands import results as report_command
@@ -43,7 +42,7 @@ def answered(
 ) -> ModelStep:
     """Return the result of a request that the pretended device measures."""
     inner = executor or Pretended()
-    pieces = llm_executor.list_all_pieces(question, "cuda")
+    pieces = llm_executor.list_all_pieces(question)
     whole = PiecesExecutor(question, inner)
     context = Context("run", backend, inner.open(None), inner.obtain_roofs(RoofRequest(), None))
     whole.set_context(context)
@@ -303,12 +302,8 @@ def test_a_layer_in_one_graph_and_the_sum_of_its_operations() -> None:
     assert "back to back" in str(found)
 
 
-def test_a_layer_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TF32, which no processor's kernel takes, is as if it were narrow."""
-    monkeypatch.setattr(registry, "is_narrow", lambda precision: precision == "tf32")
-    found = bwprof.model_step(
-        TINY, context=16, weights=["fp32", "tf32"], device="cpu", roofs=False, max_seconds=0.01, chain=True
-    )
+def test_a_layer_on_this_machine() -> None:
+    found = bwprof.model_step(TINY, context=16, weights="fp32", device="cpu", roofs=False, max_seconds=0.01, chain=True)
     rows = found.frame[found.frame["role"] == "layer"].set_index("weights")
     assert rows.loc["fp32", "status"] == "ok"
     assert rows.loc["fp32", "verified"]
@@ -317,7 +312,6 @@ def test_a_layer_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         assert rows.loc["fp32", name] == parts[name].sum()
     assert found.layers["together_ms"].iloc[0] > 0
     assert (list(rows.index), found.layers["weights"].tolist()) == (["fp32"], ["fp32"])
-    assert any(all(word in note for word in ("layer", "TF32", "cache FP16")) for note in found.notes())
 
 
 @pytest.mark.cuda

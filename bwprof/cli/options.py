@@ -362,7 +362,11 @@ class Command:
         if not self.measuring:
             return self.function(options)
         with Interrupts() as options.interrupts:
-            return self.function(options)
+            try:
+                return self.function(options)
+            finally:
+                if unused := getattr(options, "early", None):
+                    unused.end()
 
 
 def command(

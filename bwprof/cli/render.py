@@ -120,7 +120,8 @@ def print_summary(data: pd.DataFrame, screen: Console) -> None:
 
 def _print_device(data: pd.DataFrame, screen: Console) -> None:
     lines, _ = summary_rows(data)
-    measured = _measured_precisions(lines)
+    columns = [name for name in (lines[0] if lines else {}) if name.endswith("_gb_s")]
+    measured = [name.removesuffix("_gb_s") for name in columns if any(line[name] is not None for line in lines)]
     if any(map(registry.is_narrow, measured)):
         print_view(data, screen, columns=[name for name in _FORMAT_COLUMNS if data[name].nunique() > (name == "cache")])
         return
@@ -128,12 +129,6 @@ def _print_device(data: pd.DataFrame, screen: Console) -> None:
         _print_cases(lines, measured, screen)
     for note in _notes(lines, len(data), min(screen.width, PLAIN_WIDTH), legend=bool(measured)):
         screen.print(note)
-
-
-def _measured_precisions(lines: Sequence[dict[str, Any]]) -> list[str]:
-    """List the precisions in which any line has a bandwidth."""
-    columns = [name for name in (lines[0] if lines else {}) if name.endswith("_gb_s")]
-    return [name.removesuffix("_gb_s") for name in columns if any(line[name] is not None for line in lines)]
 
 
 def _print_cases(lines: Sequence[dict[str, Any]], measured: Sequence[str], screen: Console) -> None:

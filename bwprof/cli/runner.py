@@ -182,10 +182,11 @@ class _Run:
         if timeline is not None:
             timeline.inner, progress = progress, timeline
         options = self.options
-        child = {"max_case_seconds": options.max_case_seconds, "nvtx": getattr(options, "nvtx", None)}
+        child = {"max_case_seconds": options.max_case_seconds, "nvtx": getattr(options, "nvtx", None), "lingers": True}
 
         def executor(choice: Choice) -> Executor[Any]:
-            return self.job.executor(ChildExecutor(choice.backend, choice.index, options.interrupts, **child))
+            more = child | {"opening": vars(options).pop("early", None)}
+            return self.job.executor(ChildExecutor(choice.backend, choice.index, options.interrupts, **more))
 
         roofs: RoofsArgument = options.roofs_argument or False
         on_host = any(_core.backend_facts(part.choice.backend)["runs_on_host"] for part in parts)
@@ -417,6 +418,7 @@ def _find_folder(name: str, parent: Path) -> Path:
 
 def _import_late() -> None:
     """Import what the end of a run needs while a GPU opens and measures."""
+    sys.setswitchinterval(2e-4)  # s; the thread that receives rows hardly waits for this one
     with suppress(Exception):  # who draws says what is wrong
         for name in ("bwprof.plot.bars", "matplotlib.figure", "matplotlib.backends.backend_svg"):
             importlib.import_module(name)

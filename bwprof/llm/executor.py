@@ -80,20 +80,17 @@ def list_pieces(request: ModelRequest) -> list[Piece[Spec]]:
     return [_make_piece(request, point, part) for point in request.points for part in request.parts(point)]
 
 
-def list_all_pieces(request: ModelRequest, backend: str) -> list[AnyPiece]:
+def list_all_pieces(request: ModelRequest) -> list[AnyPiece]:
     """List all pieces of a run: the operations, then the layers in one graph if they are requested.
 
-    Layers come last: a second stream for graphs may slow what follows (`bwprof.hardware.open_device`). Layers with an
-    operation that has no kernel are left out.
+    Layers come last: a second stream for graphs may slow what follows (`bwprof.hardware.open_device`).
     """
     layers: list[Piece[Chain]] = []
     for point in request.points if request.chain else ():
         parts = request.parts(point, one_layer=True)
         specs = tuple(_make_piece(request, point, part).spec for part in parts for _ in range(part.count))
         labels = _labels(request, point, LAYER, 0)  # no step launches it: it adds nothing to a sum
-        if not any(registry.is_predicted(spec.operation, spec.precision, backend) for spec in specs):
-            chain = Chain(f"{point.title} {LAYER}", LAYER, point.weights, specs, labels)
-            layers.append(Piece(chain, point, labels))
+        layers.append(Piece(Chain(f"{point.title} {LAYER}", LAYER, point.weights, specs, labels), point, labels))
     return [*list_pieces(request), *layers]
 
 

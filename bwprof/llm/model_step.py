@@ -173,7 +173,7 @@ def model_step(
     choice = hardware.choose_device(backend, *catalog.split_devices(device))
     plan = executor.make_plan(executor.list_pieces(request), max_seconds=case_seconds)
     run = metadata.describe_run(environment.new_run_id(), plan, choice, None, options.roofs)
-    part = DevicePart(choice, executor.list_all_pieces(request, choice.backend), run | {"model": request.to_dict()})
+    part = DevicePart(choice, executor.list_all_pieces(request), run | {"model": request.to_dict()})
     frame = api.measure_devices(
         [part],
         lambda choice: executor.PiecesExecutor(request, executors.LocalExecutor(choice.backend, choice.index)),

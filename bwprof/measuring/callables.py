@@ -232,7 +232,8 @@ class Expected:
         errors = []
         for (name, (output, rounding)), reference in zip(outputs.items(), references, strict=True):
             share, error, allowed, at = _find_worst(output, reference, rounding, self.tolerance)
-            found, right = (_format(array.flat[at]) for array in (output, reference))
+            values = [array.flat[at] for array in (output, reference)]
+            found, right = (str(int(one)) if one.dtype.kind in "iu" else f"{float(one):.6g}" for one in values)
             where = f"{name}{_format_index(at, output.shape)}"
             errors.append((share, error, allowed, f"{where} is {found}, the reference {right}: the error {error:.3g}"))
         share, error, allowed, text = max(errors, key=lambda entry: entry[0])
@@ -303,10 +304,6 @@ def _blocks(*arrays: Array) -> Iterator[tuple[Any, ...]]:
     for start in range(0, flat[0].size, _BLOCK):
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large becomes infinite
             yield start, *(part[start : start + _BLOCK].astype("longdouble" if integers else float) for part in flat)
-
-
-def _format(value: Any) -> str:
-    return str(int(value)) if value.dtype.kind in "iu" else f"{float(value):.6g}"
 
 
 def _format_index(flat: int, shape: tuple[int, ...]) -> str:

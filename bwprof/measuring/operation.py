@@ -156,8 +156,7 @@ def measure(
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
             add_work(row, case.cost)
     except (ValueError, RuntimeError, MemoryError, OSError) as error:
-        predicted = registry.is_predicted(spec.operation, spec.precision, context.backend)
-        return measuring_row.make_failed_by(error, row, refused="predicted" if predicted else "skipped")
+        return measuring_row.make_failed_by(error, row)
     return replace(finish_row(row, result, context, waited), fatal="lost" in result)
 
 

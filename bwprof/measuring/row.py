@@ -164,11 +164,9 @@ def make_failed(row: RowDict, status: str, reason: str, *, fatal: bool = False) 
     return Outcome(row, fatal=fatal)
 
 
-def make_failed_by(error: BaseException, row: RowDict, *, refused: str = "skipped") -> Outcome:
-    """Return the row of an item that raised; `refused` is the status where the device does not take it."""
-    if isinstance(error, (_core.UnsupportedError, _core.MemoryLimitError)):
-        return make_failed(row, refused, str(error))
-    if isinstance(error, MemoryError):
+def make_failed_by(error: BaseException, row: RowDict) -> Outcome:
+    """Return the row of an item that raised: skipped where the device does not take it."""
+    if isinstance(error, (_core.UnsupportedError, MemoryError)):
         return make_failed(row, "skipped", str(error) or "out of memory")
     reason = str(error) if isinstance(error, _core.DeviceError) else f"{type(error).__name__}: {error}"
     return make_failed(row, "failed", reason, fatal=bool(getattr(error, "fatal", False)))

@@ -60,7 +60,10 @@ def read_metric(row: RowDict, process_ms: Sequence[float], metric: str) -> Metri
     """Return a row's value of a metric, or why it has none."""
     number = positive_number(row.get(metric))
     if number is None:
-        return _describe_missing(row.get(metric), metric)
+        value = row.get(metric)
+        if metric == "traffic_ratio" and is_missing(value):
+            return f"{metric} was not counted: measure with --counters"
+        return f"its {metric} is {'missing' if is_missing(value) else repr_short(value)}"
     time = positive_number(row.get("time_ms"))
     if metric == "traffic_ratio" or time is None:  # a table made by hand may have a bandwidth without a time
         return MetricValue(number, number, number, (number,))
@@ -75,12 +78,6 @@ def read_metric(row: RowDict, process_ms: Sequence[float], metric: str) -> Metri
     work = number * time
     rates = tuple(min(max(work / ms, sys.float_info.min), sys.float_info.max) for ms in processes)  # logarithms follow
     return MetricValue(work / mean, work / high if high else math.inf, work / low if low else math.inf, rates)
-
-
-def _describe_missing(value: Any, metric: str) -> str:
-    if metric == "traffic_ratio" and is_missing(value):
-        return f"{metric} was not counted: measure with --counters"
-    return f"its {metric} is {'missing' if is_missing(value) else repr_short(value)}"
 
 
 def geometric_mean(times: Sequence[float]) -> float:

@@ -203,7 +203,9 @@ def write_bundle(
     data = to_pandas(data)
     rows = frames.to_rows(data)
     run = check_mapping(data.attrs.get("run"), "the frame's attrs['run']")
-    name = _find_run_id(rows, run) if run_id is None else run_id
+    ids = {str(row["run_id"]) for row in rows if row.get("run_id")}
+    known = run.get("run_id") or (ids.pop() if len(ids) == 1 else environment.new_run_id())
+    name = str(known) if run_id is None else run_id
     folder = _make_folder(name, root)
     with lock(folder / reader.BUNDLE_NAME):
         before = _read_reports(folder)
@@ -222,11 +224,6 @@ def write_bundle(
         _write(folder, {"run": short, "reports": [*others, *reports]}, metadata)
     draw(data, folder)
     return folder
-
-
-def _find_run_id(rows: Sequence[RowDict], run: Mapping[str, Any]) -> str:
-    run_ids = {str(row["run_id"]) for row in rows if row.get("run_id")}
-    return str(run.get("run_id") or (run_ids.pop() if len(run_ids) == 1 else environment.new_run_id()))
 
 
 def check_root(root: str | PathLike[str]) -> None:

@@ -224,6 +224,7 @@ def _make_step(number: int, runs: tuple[ReportRun, ReportRun], rows: tuple[RowDi
     variant = following.get((before.get("variant"), after.get("variant")), {})
     predicted = number_of(after, "predicted_gain")
     changes = {name: pair for name, pair in pairs.items() if pair[0] != pair[1] and all(pair)}
+    rest = finding.time_ms - finding.lost_ms if finding else 0.0  # which the roof allows
     return OptimizationStep(
         number,
         *runs,
@@ -233,17 +234,11 @@ def _make_step(number: int, runs: tuple[ReportRun, ReportRun], rows: tuple[RowDi
         changes={name.replace("_", " "): f"{old} to {new}" for name, (old, new) in changes.items()},
         variant=variant,
         speedup=float(before["time_ms"]) / float(after["time_ms"]),
-        by_roof=_allowed_speedup(finding),
+        by_roof=finding.time_ms / rest if finding and rest > 0 else math.nan,
         by_bytes=stored[0] / stored[1] if min(stored) > 0 else math.nan,
         predicted=number_of(variant, "predicted") if math.isnan(predicted) else predicted,
         figure=_choose_figure(finding, rows),
     )
-
-
-def _allowed_speedup(finding: Finding | None) -> float:
-    """Return the speed-up that the roof allows; NaN without a roof."""
-    rest = finding.time_ms - finding.lost_ms if finding else 0.0
-    return finding.time_ms / rest if finding and rest > 0 else math.nan
 
 
 def _choose_figure(finding: Finding | None, rows: Sequence[RowDict]) -> FixFigure:

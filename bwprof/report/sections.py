@@ -260,6 +260,8 @@ def describe_device(run: ReportRun) -> Section | None:
     memory, caches = measured_or_none(device.get("memory_bytes")), measured_or_none(device.get("cache_bytes"))
     peak, roofs = _peak(run), read_run_roofs(run.data)
     ceilings = [] if roofs is None else roofs.ceilings()
+    known = tflops.items() if isinstance(tflops := device.get("peak_tflops"), Mapping) else ()
+    rates = ", ".join(f"{name} {value:.4g}" for name, value in known if measured_or_none(value))
     cpus = f"{host.get('cpu_count')} CPUs" if host.get("cpu_count") else ""
     names = (run.joined("hostname") or host.get("name"), host.get("platform"), cpus)
     pairs = [
@@ -267,7 +269,7 @@ def describe_device(run: ReportRun) -> Section | None:
         ("Memory", None if memory is None else f"{format_bytes(memory)}, {peak}".removesuffix(", ")),
         ("Memory's peak", peak if memory is None else None),
         ("Measured ceilings", ", ".join(f"{point.stream} {_figure(point.gb_s)} GB/s" for point in ceilings)),
-        ("Arithmetic peaks", _arithmetic(device.get("peak_tflops"))),
+        ("Arithmetic peaks", f"{rates} TFLOP/s, dense" if rates else ""),
         ("Caches", format_bytes(caches) if caches else None),
         ("Driver", run.joined("driver")),
         ("Host", ", ".join(map(str, filter(None, names)))),
@@ -296,12 +298,6 @@ def _peak(run: ReportRun) -> str:
         return f"{len(peaks)} theoretical peaks" if peaks else ""
     source = run.part("facts").get("peak_source")
     return f"{_figure(peaks.pop())} GB/s in theory" + (f" ({source})" if source else "")
-
-
-def _arithmetic(peaks: object) -> str:
-    known = peaks.items() if isinstance(peaks, Mapping) else ()
-    text = ", ".join(f"{name} {value:.4g}" for name, value in known if measured_or_none(value))
-    return f"{text} TFLOP/s, dense" if text else ""
 
 
 def _when(run: ReportRun) -> str:
@@ -466,7 +462,10 @@ def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Docum
     if len(runs) == 1:
         model = runs[0].part("model").get("architecture")
         name = model.get("name") if isinstance(model, Mapping) else ""
-        return Document(title or f"{name or 'Memory bandwidth'}{on}", _subtitle(runs[0]), _describe(runs[0]))
+        version = runs[0].joined("bwprof_version") or runs[0].part("versions").get("bwprof")
+        words = (runs[0].name, runs[0].minute and f"{runs[0].minute} UTC", version and f"measured by bwprof {version}")
+        subtitle = " · ".join(filter(None, words))
+        return Document(title or f"{name or 'Memory bandwidth'}{on}", subtitle, _describe(runs[0]))
     parts = [list_runs(runs)]
     parts += [compare_runs(runs[0], run, number) for number, run in enumerate(runs[1:], 2)]
     for number, run in enumerate(runs, 1):
@@ -474,12 +473,6 @@ def build_document(runs: Sequence[ReportRun], title: str | None = None) -> Docum
         parts.append(make_section(f"run{number}", f"{run.name}: {run.joined('device') or 'its rows'}", *own))
     names = ", ".join(run.name for run in runs)
     return Document(title or f"{len(runs)} runs{on}", f"bwprof: {names}", present_sections(parts))
-
-
-def _subtitle(run: ReportRun) -> str:
-    version = run.joined("bwprof_version") or run.part("versions").get("bwprof")
-    words = (run.name, run.minute and f"{run.minute} UTC", version and f"measured by bwprof {version}")
-    return " · ".join(filter(None, words))
 
 
 def _describe(run: ReportRun) -> tuple[Section, ...]:

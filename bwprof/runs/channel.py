@@ -80,7 +80,7 @@ class ChildProcess:
     """A process that answers JSON lines, and its two pipes."""
 
     def __init__(self, command: Callable[[int, int], list[str]], folder: str | None = None) -> None:
-        self._buffer = b""
+        self._buffer, self._unsent = b"", memoryview(b"")
         with ExitStack() as theirs, ExitStack() as ours:
             request_read, self._request = os.pipe()
             theirs.callback(os.close, request_read)
@@ -102,11 +102,22 @@ class ChildProcess:
 
     def ask(self, request: dict[str, Any], interrupts: InterruptSource, until: float) -> dict[str, Any]:
         """Send one line and wait for one line, until a time.monotonic(); RunTimeoutError after that."""
-        unsent = memoryview((json.dumps(request) + "\n").encode())
+        self.send(request)
+        return self.receive(interrupts, until)
+
+    def send(self, request: dict[str, Any]) -> None:
+        """Send one line, as far as the pipe takes it now; `receive` sends the rest."""
+        self._unsent = memoryview((json.dumps(request) + "\n").encode())
+        with suppress(OSError):  # `receive` says what is wrong
+            self._unsent = self._unsent[os.write(self._request, self._unsent) :]
+
+    def receive(self, interrupts: InterruptSource, until: float) -> dict[str, Any]:
+        """Wait for one line, as `ask` does."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._answer, selectors.EVENT_READ)
             selector.register(interrupts.wakeup_fd, selectors.EVENT_READ)
-            selector.register(self._request, selectors.EVENT_WRITE)
+            if self._unsent:
+                selector.register(self._request, selectors.EVENT_WRITE)
             while b"\n" not in self._buffer:
                 interrupts.check()
                 left = until - time.monotonic()
@@ -120,12 +131,12 @@ class ChildProcess:
                         self._buffer += data
                     elif key.fd == self._request:
                         try:
-                            unsent = unsent[os.write(self._request, unsent) :]
+                            self._unsent = self._unsent[os.write(self._request, self._unsent) :]
                         except BlockingIOError:
                             continue
                         except BrokenPipeError:
                             raise ChildDiedError(self._describe_end()) from None
-                        if not unsent:
+                        if not self._unsent:
                             selector.unregister(self._request)
         line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)

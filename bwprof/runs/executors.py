@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 from bwprof import _core, hardware
 from bwprof.measuring import function as functions
@@ -124,10 +126,14 @@ class RunWorker:
         """Return the answer to one request; an error for the user comes back as {"error": message}."""
         try:
             if request["do"] == "open":
-                self._executor = LocalExecutor(
-                    request["backend"], request["index"], poll=self._poll, nvtx=request.get("nvtx")
-                )
-                return {"facts": self._executor.open()}
+                backend, index = request["backend"], request["index"]
+                if not backend:  # of `open_early`, whose caller still works: a CPU's facts are measured without it
+                    chosen = hardware.choose_device()
+                    if _core.backend_facts(chosen.backend)["runs_on_host"]:
+                        return {"device": []}
+                    backend, index = chosen.backend, chosen.index
+                self._executor = LocalExecutor(backend, index, poll=self._poll, nvtx=request.get("nvtx"))
+                return {"facts": self._executor.open(), "device": [backend, index]}
             assert self._executor is not None  # a child opens a device first
             if request["do"] == "roofs":
                 found = self._executor.obtain_roofs(RoofRequest(**request["roofs"]), request["deadline"])
@@ -152,6 +158,8 @@ class RunWorker:
 class ChildExecutor:
     """An executor whose device lives in a child process; a new child starts when one dies."""
 
+    _ending: ClassVar[list[threading.Thread]] = []  # of children that are not needed any more
+
     def __init__(
         self,
         backend: str,
@@ -160,16 +168,21 @@ class ChildExecutor:
         *,
         max_case_seconds: float | None = None,
         nvtx: bool | None = None,
+        opening: ChildProcess | None = None,  # of `open_early`
+        lingers: bool = False,  # nobody waits for the child's end before this process ends
     ) -> None:
         self._backend, self._index, self._interrupts = backend, index, interrupts
-        self._max_case_seconds, self._nvtx = max_case_seconds, nvtx
-        self._child: ChildProcess | None = None
+        self._max_case_seconds, self._nvtx, self._lingers = max_case_seconds, nvtx, lingers
+        self._child = opening
         self._context: Context | None = None
+        self._begun = opening and self._describe_open()  # a request that the child has, and nobody waits for yet
+
+    def _describe_open(self) -> dict[str, Any]:
+        return {"do": "open", "backend": self._backend, "index": self._index, "nvtx": self._nvtx}
 
     def open(self, deadline: float | None) -> dict[str, Any]:
-        request = {"do": "open", "backend": self._backend, "index": self._index, "nvtx": self._nvtx}
         try:
-            answer = self._request(request, _first(deadline, _OPEN_SECONDS))
+            answer = self._request(self._describe_open(), _first(deadline, _OPEN_SECONDS))
         except RunTimeoutError:
             if deadline is not None and time.monotonic() >= deadline:
                 raise
@@ -180,8 +193,10 @@ class ChildExecutor:
             raise _core.UnavailableError(f"the process that opens the device {error}") from None
         if "error" in answer:
             raise _core.UnavailableError(answer["error"])
-        facts: dict[str, Any] = answer["facts"]
-        return facts
+        if answer["device"] != [self._backend, self._index]:  # of `open_early`
+            self._end_child()
+            return self.open(deadline)
+        return dict(answer["facts"])
 
     def obtain_roofs(self, request: RoofRequest, deadline: float | None) -> Roofs | None:
         """Return the device's stored or new roofs; None, with a warning, when measuring them fails."""
@@ -203,6 +218,12 @@ class ChildExecutor:
             plain = {**asdict(context), "roofs": context.roofs.to_dict() if context.roofs else None}
             self._request({"do": "context", "context": plain}, _first(None, _OPEN_SECONDS))
 
+    def begin(self, spec: Spec | Chain, max_seconds: float, deadline: float | None) -> None:
+        """Let a GPU's child begin with what `measure` is called for next; on a CPU, writing rows would disturb it."""
+        if self._child is not None and not _core.backend_facts(self._backend)["runs_on_host"]:
+            self._begun = _describe_case(spec, max_seconds, deadline)
+            self._child.send(self._begun)
+
     def measure(self, spec: Spec | Chain, max_seconds: float, deadline: float | None) -> Outcome:
         """Measure one case, or several as one, in the child; a child that dies leaves a failed row."""
         context = self._context
@@ -218,13 +239,11 @@ class ChildExecutor:
             if self._child is None:
                 self.open(until)
                 self.set_context(context)
-            kind = "chain" if isinstance(spec, Chain) else "case"
-            request = {"do": kind, "spec": spec.to_dict(), "max_seconds": max_seconds, "deadline": deadline}
-            answer = self._request(request, _first(until, limit))
+            answer = self._request(_describe_case(spec, max_seconds, deadline), _first(until, limit))
         except ChildDiedError as error:
             return make_unmeasured(spec, context, "failed", f"the process that ran this case {error}")
         except _core.UnavailableError as error:
-            self.close()
+            self._end_child()
             return make_unmeasured(spec, context, "failed", f"the device could not be opened again: {error}")
         except RunTimeoutError:
             ended = "the process that ran this case was ended"
@@ -235,27 +254,53 @@ class ChildExecutor:
         if "error" in answer:
             return make_unmeasured(spec, context, "failed", answer["error"])
         if answer["fatal"]:
-            self.close()
+            self._end_child()
         references = answer["references"] and References(**answer["references"])
         return Outcome(**answer | {"references": references})
 
     def _request(self, request: dict[str, Any], until: float) -> dict[str, Any]:
         if self._child is None:
+            while self._ending:  # the device may be for one process at a time
+                self._ending.pop().join()
             try:
                 self._child = ChildProcess(command_line)
             except OSError as error:
                 raise ChildDiedError(f"could not be started: {error}") from None
+        begun, self._begun = self._begun, None
         try:
+            if begun == request:
+                return self._child.receive(self._interrupts, until)
             return self._child.ask(request, self._interrupts, until)
         except BaseException:
             # This child's next line would answer the abandoned request.
-            self.close()
+            self._end_child()
             raise
 
     def close(self) -> None:
+        if self._child is not None and self._lingers:
+            self._ending.append(threading.Thread(target=self._child.end))  # the process that exits waits for it
+            self._ending[-1].start()
+            self._child = None
+        self._end_child()
+
+    def _end_child(self) -> None:
         if self._child is not None:
             self._child.end()
-            self._child = None
+        self._child = self._begun = None
+
+
+def open_early(nvtx: bool | None) -> ChildProcess | None:
+    """Let a child open the device that `hardware.choose_device` chooses, while this process looks for it, too."""
+    with suppress(OSError):  # whoever starts the next one says what is wrong
+        child = ChildProcess(command_line)
+        child.send({"do": "open", "backend": "", "index": 0, "nvtx": nvtx})
+        return child
+    return None
+
+
+def _describe_case(spec: Spec | Chain, max_seconds: float, deadline: float | None) -> dict[str, Any]:
+    kind = "chain" if isinstance(spec, Chain) else "case"
+    return {"do": kind, "spec": spec.to_dict(), "max_seconds": max_seconds, "deadline": deadline}
 
 
 def _first(deadline: float | None, seconds: float) -> float:

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from bwprof import _core, registry
+from bwprof import _core
 from bwprof.hardware import Choice
 from bwprof.measuring.grade import update_slowdown
 from bwprof.measuring.operation import Spec
@@ -76,6 +76,12 @@ class TimeBudget:
     def left(self) -> float:
         """Return the seconds until the deadline; infinite without one."""
         return math.inf if self.deadline is None else self.deadline - time.monotonic()
+
+    def share(self, begun: float, cases_left: int) -> float | None:
+        """Return the seconds of sampling for the next of so many cases, begun at a time.monotonic(); None: no time."""
+        target = math.inf if self.target_seconds is None else begun + self.target_seconds - time.monotonic()
+        left = self.left()
+        return share_seconds(min(target, left), cases_left, self.max_seconds) if left > 0 else None
 
     def half(self) -> float | None:
         """Return the time at which half of the remaining time is over; None without a limit."""
@@ -182,20 +188,21 @@ class RunLoop:
             target, most = limits.target_seconds, limits.max_seconds
             self.progress.ahead(*estimate_cases(specs, context.facts, context.backend, target, most))
         self.progress.begin(len(items))
+        begin: Callable[[T, float, float | None], None] | None = getattr(executor, "begin", None)
+        ahead: float | None = None  # seconds of a case that has begun
         try:
             for number, item in enumerate(items):
-                seconds = 0.0
-                if limits.left() <= 0:
+                seconds = limits.share(begun, len(items) - number) if ahead is None else ahead
+                if seconds is None:
                     reason = f"the {limits.max_total_seconds:g} s of {limits.option} were over"
                     outcome = make_unmeasured(item, context, "skipped", reason)
                 else:
                     self.progress.case(item.title)
-                    target = math.inf
-                    if limits.target_seconds is not None:
-                        target = begun + limits.target_seconds - time.monotonic()
-                    seconds = share_seconds(min(target, limits.left()), len(items) - number, limits.max_seconds)
                     outcome = book.compare(executor.measure(item, seconds, limits.deadline))
-                tried.append((self.store.add(outcome.row, outcome.samples), item, seconds))
+                ahead = limits.share(begun, len(items) - number - 1) if begin and number + 1 < len(items) else None
+                if begin and ahead is not None:
+                    begin(items[number + 1], ahead, limits.deadline)
+                tried.append((self.store.add(outcome.row, outcome.samples), item, seconds or 0.0))
                 book.add(tried[-1][0], outcome)
                 self.progress.row(outcome.row, outcome.samples or ())
                 self.after(outcome)
@@ -347,10 +354,9 @@ def estimate_cases(
     longest = _LATE_SECONDS if most is None else most
     share = math.inf if target is None else target / max(1, len(specs))
     free = facts.get("memory_free_bytes", math.inf)
-    measured = [spec for spec in specs if not registry.is_predicted(spec.operation, spec.precision, backend)]
 
     def add_up(sampling: float) -> float:
-        cases = (_estimate_spec(spec, facts, backend, sampling, free) for spec in measured)
+        cases = (_estimate_spec(spec, facts, backend, sampling, free) for spec in specs)
         return sum(min(share, seconds) for seconds in cases if seconds is not None)
 
     return add_up(min(longest, _EARLY_SECONDS)), add_up(longest)

@@ -69,7 +69,10 @@ def print_fitted(screen: Console, renderable: RenderableType, spare: Sequence[st
     full = cast("Table", renderable)
     table, left_out = _leave_out(screen, full, spare)
     least, most = _widths(screen, table)
-    folds = least <= screen.width >= _LEAST_WIDTH or _foldable_width(table) >= most - screen.width
+    texts = [column.cells for column in table.columns if column.justify != "right"]
+    widths = sorted(max((len(str(cell)) for cell in cells), default=0) for cells in texts)
+    saved = widths[-1] - max([_LEAST_PROSE, *widths[:-1]]) if widths else 0  # if only the widest column of text folds
+    folds = least <= screen.width >= _LEAST_WIDTH or saved >= most - screen.width
     if most <= screen.width or folds:
         screen.print(table)
     else:
@@ -87,13 +90,6 @@ def _widths(screen: Console, table: Table) -> tuple[int, int]:
 
     measured = Measurement.get(screen, screen.options.update(max_width=_UNLIMITED), table)
     return measured.minimum, measured.maximum
-
-
-def _foldable_width(table: Table) -> int:
-    """Return how many characters a table shrinks by if only its widest text column folds."""
-    columns = [column for column in table.columns if column.justify != "right"]
-    widths = sorted(max(len(str(cell)) for cell in column.cells) for column in columns)
-    return widths[-1] - max([_LEAST_PROSE, *widths[:-1]]) if widths else 0
 
 
 def _leave_out(screen: Console, table: Table, spare: Sequence[str]) -> tuple[Table, Sequence[str]]:

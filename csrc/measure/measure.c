@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/order.h"
+#include "base/parallel.h"
 
 enum {
     SAMPLES_AT_FIRST = 512, /* that the first allocation holds */
@@ -397,6 +398,33 @@ static bw_status time_transform(subject *subject, double *ns) {
     return BW_OK;
 }
 
+typedef struct preparation {
+    bw_case *content;
+    const bw_measure_options *options;
+    bw_rotation *rotation;
+    uint64_t caller;
+    bw_status ready, referred;
+} preparation;
+
+static void *prepare_part(void *context) {
+    preparation *self = context;
+    const bw_budget budget = {.seconds = self->options->verify_budget_s};
+    if (bw_parallel_thread() == self->caller) {
+        self->ready = bw_case_ready_for(self->content, self->options->cache, self->rotation);
+    } else {
+        self->referred = bw_reference_extend(&self->content->reference, &budget);
+    }
+    return NULL;
+}
+
+/* A GPU is made ready while the host works out reference rows, which need no device. */
+static bw_status prepare(bw_case *self, const bw_measure_options *options, bw_rotation *rotation) {
+    preparation preparation = {self, options, rotation, bw_parallel_thread(), BW_OK, BW_OK};
+    if (self->session->backend->runs_on_host) return bw_case_ready_for(self, options->cache, rotation);
+    bw_parallel_run(2, prepare_part, &preparation);
+    return bw_status_first(preparation.ready, preparation.referred);
+}
+
 bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measurement *out) {
     subject subject = {.session = self->session, .backend = self->session->backend, .content = self};
     bw_status status = BW_OK;
@@ -404,7 +432,7 @@ bw_status bw_measure(bw_case *self, const bw_measure_options *options, bw_measur
     begin_measurement(out);
     bw_case_push(self, "case");
     BW_GOTO(bw_session_floor(self->session, options->timer, NULL, &out->timer_floor_ns));
-    BW_GOTO(bw_case_ready_for(self, options->cache, &out->rotation));
+    BW_GOTO(prepare(self, options, &out->rotation));
     BW_GOTO(verify(self, options, NULL, &out->verdict));
     if (!out->verdict.verified) goto cleanup;
     bw_case_annotate(self, &annotations);

@@ -185,27 +185,38 @@ static void check_counting(void) {
     close_toy(&device);
 }
 
-/* Candidates whose launches are distinguished by how long they take. */
+/* Launches are distinguished by how long they take: by candidate and buffer set. */
 static const int64_t candidate_ns[] = {11000, 11100, 11200, 11300};
-static int ready_candidate;
+static struct {
+    int candidate, launches;
+    int64_t first;
+} made_ready;
+
+static int64_t launch_ns(int candidate, int64_t launch) {
+    return candidate_ns[candidate] + launch % 7;
+}
 
 static bw_status ready(void *context, int candidate, int64_t first, int launches) {
-    (void)context, (void)first, (void)launches;
-    ready_candidate = candidate;
+    (void)context;
+    made_ready.candidate = candidate;
+    made_ready.first = first;
+    made_ready.launches = launches;
     return BW_OK;
 }
 
 static bw_status enqueue(void *context, int candidate, int64_t launch) {
-    (void)context, (void)launch;
-    runtime_run(0, (uint64_t)candidate_ns[candidate]);
+    (void)context;
+    runtime_run(0, (uint64_t)launch_ns(candidate, launch));
     return BW_OK;
 }
 
 static void check_ready(const toy_graph *graph) {
-    CHECK(graph->ns == graph->nodes * (uint64_t)candidate_ns[ready_candidate]);
+    uint64_t ns = 0;
+    for (int i = 0; i < made_ready.launches; i++) ns += (uint64_t)launch_ns(made_ready.candidate, made_ready.first + i);
+    CHECK(graph->ns == ns && graph->nodes == (size_t)made_ready.launches);
 }
 
-/* A candidate's launches run before any other is made ready, as all use the same memory. */
+/* What runs is what was made ready just before, launch by launch, as all candidates use the same memory. */
 static void check_ready_candidate(void) {
     const bw_search_calls calls = {ready, enqueue, NULL};
     bw_device device;

@@ -132,7 +132,7 @@ def _measure(options: argparse.Namespace, question: ModelRequest, choice: hardwa
         shapes = {(spec.operation, spec.precision, *spec.params.values()): spec for spec in reversed(plan.specs)}
         print_plan(sys.stdout, replace(plan, specs=tuple(reversed(shapes.values()))), choice)
         return OK
-    job = _job(question, plan, llm_executor.list_all_pieces(question, choice.backend))
+    job = _job(question, plan, llm_executor.list_all_pieces(question))
     return runner.run(options, job, choice, {"model": question.to_dict()})
 
 
@@ -160,7 +160,7 @@ def _continue(folder: Path, data: dict[str, Any], rows: Sequence[RowDict]) -> tu
     stay = [place for place in finished if place not in layers or rows[place]["status"] == "ok"]
     present = Counter(llm_executor.piece_key(rows[place]) for place in stay)
     missing: list[llm_executor.AnyPiece] = []
-    for piece in llm_executor.list_all_pieces(question, data["backend"]):
+    for piece in llm_executor.list_all_pieces(question):
         key = llm_executor.piece_key(piece.labels)
         if present[key]:
             present[key] -= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, TextIO
 
@@ -16,8 +16,8 @@ from bwprof.cli.options import measuring_command, read_params, split, typed
 from bwprof.hardware import Choice
 from bwprof.measuring.operation import Spec
 from bwprof.roofs.obtain import RoofRequest
+from bwprof.runs import executors, suites
 from bwprof.runs import plan as runs_plan
-from bwprof.runs import suites
 from bwprof.runs.loop import estimate_case, estimate_cases, estimate_launch, estimate_run
 from bwprof.runs.plan import Plan, SweepRequest
 from bwprof.runs.progress import format_time_range
@@ -52,17 +52,13 @@ def print_plan(stream: TextIO, plan: Plan, choice: Choice, *, roofs: bool = True
 
 
 def _estimated(device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Plan, backend: str) -> list[str]:
-    """Make a case's line; of one that no kernel runs, what it moves, and how long that takes at the device's best."""
+    """Make a case's line."""
     name = [spec.case if spec.cache == "cold" else f"{spec.case} ({spec.cache})", spec.precision]
     try:
         with spec.open(device) as case:
             cost, variant, need = case.cost, case.variant, case.memory_needed(spec.cache)
     except (ValueError, MemoryError) as error:
-        if not registry.is_predicted(spec.operation, spec.precision, backend):
-            return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"]
-        cost = _core.cost(spec.operation, spec.precision, spec.params, spec.kv_lens, None, None)
-        time = format_seconds(estimate_launch(cost, spec.precision, facts, backend))
-        return [*name, "-", *_work(cost), "-", time, "-", "predicted: no kernel takes this precision"]
+        return [*name, spec.variant or "-", *["-"] * 6, f"skipped: {error}"]
     launch = estimate_launch(cost, spec.precision, facts, backend)
     seconds = estimate_case(launch, need["needed"], facts, backend)
     if plan.target_seconds is not None:
@@ -70,11 +66,8 @@ def _estimated(device: _core.Device, facts: dict[str, Any], spec: Spec, plan: Pl
     times = [format_seconds(launch), format_seconds(seconds), ""]
     if not need["fits"]:
         times = ["-", "-", f"skipped: only {format_bytes(need['free'])} free"]
-    return [*name, variant, *_work(cost), format_bytes(need["needed"]), *times]
-
-
-def _work(cost: Mapping[str, int]) -> list[str]:
-    return [format_bytes(cost["bytes_read"]), format_bytes(cost["bytes_written"]), f"{cost['flops']:.3g}"]
+    sizes = map(format_bytes, (cost["bytes_read"], cost["bytes_written"]))
+    return [*name, variant, *sizes, f"{cost['flops']:.3g}", format_bytes(need["needed"]), *times]
 
 
 _log = logging.getLogger("bwprof.sweep")
@@ -123,6 +116,8 @@ def main_sweep(options: argparse.Namespace) -> int:
         return OK
     if options.resume is not None:
         return runner.resume(options, case_options(options, "dry_run", "once"), runner.continue_cases)
+    if hardware.may_have_gpu() and not (options.dry_run or options.once or options.device or options.backend):
+        options.early = executors.open_early(options.nvtx)
     plans = plan_cases(options, runs=not options.dry_run)
     if options.dry_run:
         _warn_of_unused(options, "--dry-run")

@@ -289,7 +289,8 @@ def _list_causes(base: RowDict, new: RowDict, slower: bool) -> Iterator[str]:
     yield _describe_other(base, new, {"variant": "another variant ran:"})
     yield _find_throttle(base, new, slower)
     yield _describe_first(base, new, _CLOCKS, -_CLOCK, slower)
-    yield _find_traffic(base, new, slower)
+    (before, unit), (now, other) = _traffic(base), _traffic(new)
+    yield _describe_figure("DRAM traffic", before, now, unit, _TRAFFIC, slower) if unit == other else ""
     yield _find_algorithm(base, new)
     yield _find_method(base, new)
     yield _find_roof(base, new, slower)
@@ -305,11 +306,6 @@ def _find_throttle(base: RowDict, new: RowDict, slower: bool) -> str:
     words = [word for word in slow if word != "none" and word not in fast]
     when = "now" if slower else "before"
     return f"the clock was held down {when}: {quote_text(', '.join(words))}" if words else ""
-
-
-def _find_traffic(base: RowDict, new: RowDict, slower: bool) -> str:
-    (before, unit), (now, other) = _traffic(base), _traffic(new)
-    return _describe_figure("DRAM traffic", before, now, unit, _TRAFFIC, slower) if unit == other else ""
 
 
 def _traffic(row: RowDict) -> tuple[float | None, str]:

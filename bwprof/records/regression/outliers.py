@@ -152,7 +152,9 @@ def _compare_devices(data: pd.DataFrame, gate: float, *, least: int) -> pd.DataF
 
 def _find_clear(table: pd.DataFrame) -> pd.Series[bool]:
     """Return which cases differ on a device by more than its effect on the operation's other cases explains."""
-    rests = table["offset"] - table.groupby(["operation", "unit"])["offset"].transform(_median_of_others)
+    rests = table["offset"] - table.groupby(["operation", "unit"])["offset"].transform(
+        lambda own: [np.median(np.delete(own, n)) if len(own) > 1 else math.nan for n in range(len(own))]
+    )  # each value without the median of the others
     wide = {key: rest for key, rest in rests.dropna().groupby(table["key"]) if len(rest) > FEWEST}
     prior = fit_prior([_spread(rest) for rest in wide.values()])
     chance = chance_per_case(sum(map(len, wide.values())), _CHANCE_OF_CASES)
@@ -165,11 +167,6 @@ def _find_clear(table: pd.DataFrame) -> pd.Series[bool]:
             if abs(off - others.mean()) > reach * math.sqrt(spread.variance * (1 + 1 / len(others))):
                 clear.add(place)
     return table["apart"] & table.index.isin(clear)
-
-
-def _median_of_others(values: pd.Series[float]) -> Any:
-    """Return for each value the median of the others; NaN for a single one."""
-    return [np.median(np.delete(values, n)) if len(values) > 1 else math.nan for n in range(len(values))]
 
 
 def _spread(values: pd.Series[float]) -> Spread:

@@ -66,25 +66,28 @@ static bw_status download(bw_device *device, void *to, const void *from, int64_t
     return bw_cuda_synchronize(device);
 }
 
+enum { GATHERED_BYTES = 10 << 20 }; /* larger memory for pieces is not kept */
+
 /* The pieces are brought together on the device, so that one transfer takes them all. */
 static bw_status gather(bw_device *device, const bw_span *spans, int64_t count, int64_t bytes, void *to) {
     bw_status status = BW_OK;
-    void *table = NULL, *packed = NULL;
+    void *own = NULL;
     int64_t table_bytes = count * (int64_t)sizeof(bw_cuda_piece), at = 0;
+    const bool large = bytes > GATHERED_BYTES - table_bytes;
     bw_cuda_piece *pieces = malloc((size_t)table_bytes);
     if (!pieces) BW_GOTO(bw_fail(BW_CODE_MEMORY, "out of host memory for a list of %lld pieces", (long long)count));
     for (int64_t i = 0; i < count; i++) {
         pieces[i] = (bw_cuda_piece){spans[i].from, spans[i].bytes, at};
         at += spans[i].bytes;
     }
-    BW_GOTO(allocate(device, table_bytes, &table));
-    BW_GOTO(allocate(device, bytes, &packed));
+    if (large) BW_GOTO(allocate(device, bytes + table_bytes, &own));
+    if (!large && !device->gathered) BW_GOTO(allocate(device, GATHERED_BYTES, &device->gathered));
+    char *table = large ? own : device->gathered, *packed = table + table_bytes;
     BW_GOTO(upload(device, table, pieces, table_bytes));
     BW_GOTO(bw_cuda_gather(device, table, count, packed));
     BW_GOTO(download(device, to, packed, bytes));
 cleanup:
-    release(device, packed, bytes);
-    release(device, table, table_bytes);
+    release(device, own, bytes + table_bytes);
     free(pieces);
     return status;
 }

@@ -76,6 +76,7 @@ void bw_cuda_device_close(bw_device *device) {
     if (!device) return;
     bw_status_free(bw_cuda_enter(device));
     bw_cuda_attachments_close(device);
+    if (device->gathered) BW_CUDA_IGNORE(&device->api, memory_free(device->gathered));
     if (device->stream) BW_CUDA_IGNORE(&device->api, stream_destroy(device->stream));
     free(device);
 }

@@ -40,16 +40,21 @@ static bw_status enqueue_launches(void *context) {
 /* Without a graph: the candidate is unavailable, and none for us. Other errors are the device's. */
 typedef struct timed_graph {
     cudaGraphExec_t replay;
+    int64_t first;
     int launches;
 } timed_graph;
+
+static bw_status get_ready(search *self, const candidate *candidate, const timed_graph *graph) {
+    return self->calls->ready(self->calls->context, candidate->index, graph->first, graph->launches);
+}
 
 static bw_status make_graph(search *self, const candidate *candidate, int launches, timed_graph *out) {
     bw_device *device = self->replay.device;
     cudaGraph_t graph = NULL;
-    *out = (timed_graph){.launches = launches};
+    *out = (timed_graph){.first = self->launched, .launches = launches};
     self->candidate = candidate->index;
     self->launches = launches;
-    bw_status status = self->calls->ready(self->calls->context, candidate->index, self->launched, launches);
+    bw_status status = get_ready(self, candidate, out);
     if (!status) status = bw_cuda_graph_capture(device, device->stream, enqueue_launches, self, &graph);
     if (bw_status_code(status) == BW_CODE_UNAVAILABLE) {
         bw_status_free(status);
@@ -89,7 +94,8 @@ static bw_status raise_clock(search *self, candidate *candidate) {
     bool settled = false;
     const double least_ms = warm_least_ms - bw_replay_busy_ns(self->replay.device) / 1e6;
     BW_TRY(time_candidate(self, candidate, 1));
-    bw_status status = make_graph(self, candidate, launches_for(candidate, warm_graph_ms), &graph);
+    const double graph_ms = least_ms > 0 ? warm_graph_ms : first_graph_ms;
+    bw_status status = make_graph(self, candidate, launches_for(candidate, graph_ms), &graph);
     self->spent_ms = 0;
     while (!status && !settled && isfinite(candidate->ms)) {
         const double before_ms = candidate->ms;
@@ -123,21 +129,28 @@ static int compare_candidates(const void *left, const void *right) {
     return a->index - b->index;
 }
 
-/* The shortest of several times each, in turn, as far as the budget lasts. Each time `ready` comes first: it may
- * prepare memory that all candidates use. */
+/* The shortest of several times each, in turn, as far as the budget lasts. A graph is made once; `ready` comes before
+ * each time, since it may prepare memory that all candidates use. */
 static bw_status time_finalists(search *self, candidate *sorted, int count) {
+    timed_graph graphs[FINALISTS] = {0};
     double best_ms[FINALISTS];
     int field = 0;
+    bw_status status = BW_OK;
     while (field < count && field < FINALISTS && sorted[field].ms <= sorted[0].ms * (1 + near_share)) {
         best_ms[field++] = INFINITY;
     }
     for (int i = 0; field > 1 && i < FINAL_TIMES * field; i++) {
         if (i % field == 0 && self->spent_ms >= budget_ms) break;
         candidate *one = &sorted[i % field];
-        BW_TRY(time_candidate(self, one, launches_for(one, final_graph_ms)));
+        timed_graph *graph = &graphs[i % field];
+        BW_GOTO(i < field ? make_graph(self, one, launches_for(one, final_graph_ms), graph)
+                          : get_ready(self, one, graph));
+        BW_GOTO(run_graph(self, graph, one));
         one->ms = best_ms[i % field] = fmin(best_ms[i % field], one->ms);
     }
-    return BW_OK;
+cleanup:
+    for (int i = 0; i < field; i++) free_graph(self, &graphs[i]);
+    return status;
 }
 
 bw_status bw_search_fastest(bw_device *device, const bw_search_calls *calls, int count, int *best) {

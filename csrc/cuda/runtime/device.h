@@ -21,6 +21,7 @@ struct bw_device {
     bw_cuda_attachment *attachments;
     bw_cuda_nvtx *nvtx;        /* the tool that watches, as the handle was opened; NULL: none */
     int64_t busy_ns, ended_ns; /* time of replays without a long pause between them; when the last one ended */
+    void *gathered;            /* memory that pieces are brought together in, kept for the next ones; NULL: none yet */
 };
 
 /* Makes the handle's device the calling thread's current one: CUDA keeps that per thread. */

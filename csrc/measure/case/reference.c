@@ -66,6 +66,7 @@ typedef struct reference_work {
     int64_t elems;
     double share_s;            /* processor time of each who works */
     uint64_t caller;           /* the only thread that polls */
+    bool alone;                /* for now: corners that are left are for all */
     _Atomic int64_t next;      /* rows taken; a row that was taken is worked out */
     _Atomic bool stopped;      /* poll returned true */
     _Atomic(bw_status) failed; /* the first failure */
@@ -94,7 +95,7 @@ static void *work_out(void *context) {
         if (atomic_load(&work->stopped)) return NULL;
         /* No thread uses more processor time than passes on the clock, which is cheaper to read. */
         bool over = now_s - begin_s > work->share_s && bw_thread_s() - begin_thread_s > work->share_s;
-        if (over && atomic_load(&work->next) >= work->reference->corners) return NULL;
+        if (over && (work->alone || atomic_load(&work->next) >= work->reference->corners)) return NULL;
         int64_t index = atomic_fetch_add(&work->next, 1);
         if (index >= work->reference->most) return NULL;
         work_out_row(work, index);
@@ -106,10 +107,11 @@ static void *work_out(void *context) {
 static void work_out_all(reference_work *work, double budget_s) {
     int processors = bw_parallel_processors();
     int threads = processors < THREADS_MOST ? processors : THREADS_MOST;
-    work->share_s = threads > 1 ? fmin(budget_s, alone_s) : budget_s;
+    work->alone = threads > 1 && budget_s > alone_s;
+    work->share_s = work->alone ? alone_s : budget_s;
     work_out(work);
-    if (threads == 1 || budget_s <= alone_s || atomic_load(&work->stopped)) return;
-    if (atomic_load(&work->next) >= work->reference->most) return;
+    if (!work->alone || atomic_load(&work->stopped) || atomic_load(&work->next) >= work->reference->most) return;
+    work->alone = false;
     work->share_s = (budget_s - alone_s) / threads;
     bw_parallel_run(threads, work_out, work);
 }
