@@ -4,10 +4,7 @@
  *   streamed  few tokens an expert: the time is that of reading the weights of those that have tokens (streamed.cu) */
 #include "cuda/kernels/gemm/experts/experts.h"
 
-enum {
-    PLAIN_PRECISIONS = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
-    STREAMED_PRECISIONS = BW_MASK(FP16) | BW_MASK(BF16) | BW_NARROW_WEIGHT_PRECISIONS
-};
+enum { STREAMED_PRECISIONS = BW_WEIGHT_PRECISIONS & ~(BW_MASK(FP32) | BW_MASK(TF32)) };
 
 BW_CUDA_PREPARE(naive, bw_moe_naive_choose)
 BW_CUDA_PREPARE(tensor, bw_moe_tensor_choose)
@@ -16,7 +13,7 @@ static const bw_variant rows[] = {
     {.name = "naive",
      .text = "a warp an element of D, weights read one by one",
      .prediction = {.changes = "the baseline: what the formula says, a warp an element of D"},
-     .precisions = PLAIN_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
+     .precisions = BW_WEIGHT_PRECISIONS,
      .rounds_once = true,
      .refuses = bw_moe_naive_refuses,
      BW_CUDA_HOOKS(naive)},
