@@ -124,12 +124,25 @@ def test_each_plan_of_a_gpu_is_right(precision: str) -> None:
     """From 1 to more than 16 tokens an expert, more tiles than blocks and fewer, short rows and long."""
     shapes = [(1, 8, 2, 2, 70, 2048), (16, 64, 4, 41, 2500, 768), (9, 3, 2, 3, 85, 8192), (40, 5, 2, 5, 333, 1280)]
     shapes.append((48, 8, 2, 8, 600, 14336))  # more of A than there is room for
+    verify_plans(precision, "streamed", [*shapes, (2, 30, 6, 12, 9001, 256)])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "int4_g64", *EIGHT])
+def test_each_plan_of_many_tokens_is_right(precision: str) -> None:
+    """More tiles than multiprocessors and fewer, experts without tokens, last tiles of one row and of few columns."""
+    variant = "separate" if precision == "int4_g64" else "wgmma"
+    shapes = [(129, 7, 2, 2, 384, 1040), (1000, 3, 1, 2, 1920, 144), (700, 5, 2, 5, 2304, 512)]
+    verify_plans(precision, variant, shapes)
+
+
+def verify_plans(precision: str, variant: str, shapes: list[tuple[int, ...]]) -> None:
     with _core.Device("cuda") as device:
-        for shape in [*shapes, (2, 30, 6, 12, 9001, 256)]:
+        for shape in shapes:
             params = dict(zip(("tokens", "experts", "top_k", "active", "N", "K"), shape, strict=True))
 
             def verify(params: dict[str, int]) -> None:
-                with _core.Case(device, "moe_gemm", precision, params, variant="streamed") as case:
+                with _core.Case(device, "moe_gemm", precision, params, variant=variant) as case:
                     result = case.verify(0.01)
                     assert result["verified"], f"{params}: {result['reason']}"
 

@@ -177,6 +177,8 @@ OPERATIONS = {
         gpu_shapes=[
             {"tokens": 1, "experts": 128, "top_k": 8, "active": 0, "N": 96, "K": 768},
             {"tokens": 1, "experts": 16, "top_k": 2, "active": 0, "N": 2503, "K": 256},
+            # Several tiles of 128 rows an expert, the last one of few; groups of 128 that end within.
+            {"tokens": 150, "experts": 3, "top_k": 2, "active": 2, "N": 384, "K": 272},
         ],
         small={"tokens": 5, "experts": 4, "top_k": 2, "active": 3, "N": 24, "K": 40},
         reference=moe_gemm,

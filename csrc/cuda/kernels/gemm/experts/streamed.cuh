@@ -241,6 +241,10 @@ struct copier {
         const unsigned char *piece = b.bytes + row0 * shape.row_bytes + warp * (Weights::chunks * 16);
         from = piece + lane / whole * shape.row_bytes + lane % whole * 16;
         extra = piece + lane * shape.row_bytes + whole * 16;
+        if (Weights::last == BW_LAST_ROW && warp == 0 && lane < 2) {
+            const float *of_rows = (const float *)b.scale + (row0 + lane * (layout::rows - 1)) * shape.b_scales;
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(of_rows));
+        }
         prefetch_rows<Weights::scale_bytes>(b.scale, row0);
         prefetch_rows<Weights::zero_bytes>(b.zero, row0);
         column += (int)gridDim.x;

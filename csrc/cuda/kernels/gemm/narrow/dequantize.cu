@@ -78,6 +78,11 @@ bw_status bw_dequantize_choose(const bw_dims *dims, const bw_precision *precisio
                              out);
 }
 
+bw_status bw_dequantize_into_scratch(int64_t n, int64_t k, const bw_precision *precision, int64_t offset,
+                                     bw_cuda_launch_spec *out) {
+    return choose_dequantize(n, k, precision, bw_from_scratch(offset), out);
+}
+
 const char *bw_separate_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const char *reason = refuses(dims->value[BW_GEMM_N], dims->value[BW_GEMM_K]);
     return reason ? reason : bw_gemm_tensor_refuses(dims, precision, facts);
