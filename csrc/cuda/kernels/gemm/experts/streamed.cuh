@@ -111,6 +111,8 @@ struct ring {
     static constexpr int stages = wanted < 2 ? 2 : wanted > most_stages ? most_stages : wanted;
     static constexpr int sums = a_rows * rows;  // of a tile, twice: the next one's while these are added up
     static constexpr int bytes = stages * (stage_bytes + (int)sizeof(expert_tile)) + 2 * sums * (int)sizeof(float);
+    // Of a block, too: scales of rows of B, of the tiles under way and the one that is added up.
+    static constexpr int scales_bytes = Weights::last == BW_LAST_ROW ? (stages + 1) * rows * (int)sizeof(float) : 0;
 };
 
 // ---- products ----
@@ -217,9 +219,10 @@ struct copier {
     streamed_shape shape;
     unsigned char *stages;
     expert_tile *found;  // of each tile that is under way
+    float *row_scales;   // likewise, for all warps
     int warp, warps, lane;
     int part, column;  // of the next tile
-    int step, next_found;
+    int step, next_found, next_scales;
     int token, count;  // of row `lane` of the tile; rows that it has
     const unsigned char *from,
         *extra;  // the lane's first chunk of the piece, and its last one of those beyond a power of 2
@@ -241,9 +244,11 @@ struct copier {
         const unsigned char *piece = b.bytes + row0 * shape.row_bytes + warp * (Weights::chunks * 16);
         from = piece + lane / whole * shape.row_bytes + lane % whole * 16;
         extra = piece + lane * shape.row_bytes + whole * 16;
-        if (Weights::last == BW_LAST_ROW && warp == 0 && lane < 2) {
-            const float *of_rows = (const float *)b.scale + (row0 + lane * (layout::rows - 1)) * shape.b_scales;
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(of_rows));
+        if (Weights::last == BW_LAST_ROW && warp == 0) {
+            float *to = row_scales + next_scales * layout::rows;
+            for (int i = lane; i < layout::rows; i += 32)
+                bw_copy_async_few<4>(to + i, (const float *)b.scale + (row0 + i) * shape.b_scales);
+            next_scales = next_scales == layout::stages ? 0 : next_scales + 1;
         }
         prefetch_rows<Weights::scale_bytes>(b.scale, row0);
         prefetch_rows<Weights::zero_bytes>(b.zero, row0);
@@ -340,11 +345,10 @@ struct piece_scales {
     }
 };
 
+// Of a sum that is one of row `row` of a tile of B.
 template <typename Weights>
-BW_DEVICE float last_factor_of(const bw_weights_stored &b, const expert_tile &tile, const streamed_shape &shape,
-                               int column) {
-    if constexpr (Weights::last == BW_LAST_ROW)
-        return Weights::unit * __ldg((const float *)b.scale + (tile.row0 + column) * shape.b_scales);
+BW_DEVICE float last_factor_of(const bw_weights_stored &b, const float *row_scales, int row) {
+    if constexpr (Weights::last == BW_LAST_ROW) return Weights::unit * row_scales[row];
     if constexpr (Weights::last == BW_LAST_WHOLE) return Weights::unit * __ldg(b.whole_scale);
     return Weights::unit;
 }
@@ -394,13 +398,14 @@ __global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows, row_til
     unsigned char *behind = bw_dynamic_shared() + warps * (layout::stages * layout::stage_bytes);
     expert_tile *found = (expert_tile *)behind + warp * layout::stages;
     float *all_sums = (float *)(behind + warps * layout::stages * (int)sizeof(expert_tile));
+    float *row_scales = all_sums + 2 * warps * layout::sums;
 
     // Row numbers are needed as soon as the offsets are known: both come at once.
     if (warp == 0 && lane < shape.row_lines) asm volatile("prefetch.global.L2 [%0];" ::"l"(rows + lane * 32));
     const int part = (int)blockIdx.x / shape.column_tiles, column = (int)blockIdx.x % shape.column_tiles;
-    copier<TA, Weights, a_rows, row_tiles> copies = {a,     a_scale, rows,  offsets, b,      shape,  stages,
-                                                     found, warp,    warps, lane,    part,   column, warp,
-                                                     0,     0,       1,     nullptr, nullptr};
+    copier<TA, Weights, a_rows, row_tiles> copies = {a,     a_scale,    rows, offsets, b,    shape,   stages,
+                                                     found, row_scales, warp, warps,   lane, part,    column,
+                                                     warp,  0,          0,    0,       1,    nullptr, nullptr};
 #pragma unroll 1
     for (int s = 0; s + 1 < layout::stages; s++) copies.copy(s);
     __syncwarp();
@@ -410,10 +415,9 @@ __global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows, row_til
         scales.begin_tile(b, tile, pieces, warp, quad);
         scales.load(pieces, warps);
     }
-    int slot = 0, place = 0, turn = 0;
+    int slot = 0, place = 0, turn = 0, scales_place = 0;
 #pragma unroll 1
     while (tile.count > 0) {
-        const float last_factor = last_factor_of<Weights>(b, tile, shape, (int)threadIdx.x % layout::rows);
         piece_sums<sum_of<TA>> sums[a_tiles][row_tiles] = {};
         float of_a[a_tiles][4] = {};
         uint32_t nan[row_tiles][2] = {};
@@ -456,8 +460,11 @@ __global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows, row_til
 #pragma unroll 4
             for (int other = 0; other < warps; other++) sum += tile_sums[other * layout::sums + i];
             const int64_t row = tile.first + i / layout::rows;
-            bw_from_float(sum * last_factor, &d[row * shape.n + tile.column + i % layout::rows]);
+            const int column = i % layout::rows;
+            bw_from_float(sum * last_factor_of<Weights>(b, row_scales + scales_place * layout::rows, column),
+                          &d[row * shape.n + tile.column + column]);
         }
+        scales_place = scales_place == layout::stages ? 0 : scales_place + 1;
         turn ^= 1;
         tile = next;
     }
@@ -485,16 +492,16 @@ bw_status choose_warps(const bw_dims *dims, const bw_precision *precision, const
         (int)bw_ceil_div(value[BW_MOE_TOKENS] * value[BW_MOE_TOP_K], 32),
         precision->activation_scales->columns ? (int)(k / bw_scaled_block) : precision->activation_scales->rows,
         precision->weight_scales->rows};
-    warps = (int)bw_min64(warps, most_shared_bytes / layout::bytes);
+    warps = (int)bw_min64(warps, (most_shared_bytes - layout::scales_bytes) / layout::bytes);
+    const int64_t block_bytes = warps * layout::bytes + layout::scales_bytes;
     const int64_t tiles = columns * value[BW_MOE_ACTIVE] * bw_ceil_div(rows_of_fullest(dims), a_rows);
-    const int64_t resident =
-        bw_min64(layout::resident_warps / warps, resident_shared_bytes / (warps * layout::bytes + 1024));
+    const int64_t resident = bw_min64(layout::resident_warps / warps, resident_shared_bytes / (block_bytes + 1024));
     bw_cuda_kernel *chosen =
         bw_choose(out, moe_streamed_kernel<TA, Weights, a_rows, row_tiles>,
                   dim3((unsigned)bw_min64(tiles, facts->units * bw_max64(resident, 1))), dim3((unsigned)warps * 32),
-                  (size_t)(warps * layout::bytes), bw_from_operand(BW_GEMM_A),
-                  bw_from_operand_if(layout::eight, BW_GEMM_A_SCALE), bw_weights_stored{}, bw_from_operand(BW_MOE_ROWS),
-                  bw_from_operand(BW_MOE_OFFSETS), bw_from_operand(BW_GEMM_D), shape);
+                  (size_t)block_bytes, bw_from_operand(BW_GEMM_A), bw_from_operand_if(layout::eight, BW_GEMM_A_SCALE),
+                  bw_weights_stored{}, bw_from_operand(BW_MOE_ROWS), bw_from_operand(BW_MOE_OFFSETS),
+                  bw_from_operand(BW_GEMM_D), shape);
     place_weights(chosen, 2, precision->weight_scales);
     return BW_OK;
 }
