@@ -133,6 +133,7 @@ def test_experts_take_the_time_of_their_bytes() -> None:
     rows = step.frame[step.frame["role"].str.startswith("expert")]
     bytes_moved = (rows["count"] * (rows["bytes_read"] + rows["bytes_written"])).sum()
     assert (rows["count"] * rows["time_ms"]).sum() < 1.1 * bytes_moved / 3350e9 / 0.9 * 1e3
+    assert "t=128 e=82 2048x768" in str(step)
 
 
 def test_rows_of_other_shapes_keep_their_bytes() -> None:
