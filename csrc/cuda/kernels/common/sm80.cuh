@@ -64,9 +64,9 @@ BW_DEVICE void bw_copy_async(void *to_shared, const void *from, bool there) {
                  : "memory");
 }
 
-// 4 or 8 bytes.
+// 4, 8 or 16 bytes, through L1: what other warps read, too.
 template <int bytes>
-BW_DEVICE void bw_copy_async_few(void *to_shared, const void *from) {
+BW_DEVICE void bw_copy_async_shared(void *to_shared, const void *from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(bw_shared_address(to_shared)), "l"(from), "n"(bytes)
                  : "memory");
 }

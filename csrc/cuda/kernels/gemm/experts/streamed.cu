@@ -11,10 +11,11 @@ constexpr int most_plans = 10;
 // weights have 4 bits: there instructions decide, and the taller ones won wherever both were timed. The first is a
 // guess for single launches.
 int list_plans(const bw_dims *dims, const bw_precision *precision, bw_streamed_plan out[most_plans]) {
-    const bool both = bw_dtype_bytes(precision->weight, bw_tile_weights) >= bw_tile_weights;
+    const bool wide = bw_dtype_bytes(precision->weight, bw_tile_weights) >= bw_tile_weights;
+    const bool few = rows_of_fullest(dims) <= 8, both = wide || few;
     const int pieces = (int)(dims->value[BW_MOE_K] / bw_tile_weights);
     int count = 0;
-    out[count++] = {true, pieces < 4 ? pieces : 4};
+    out[count++] = {wide || !few, pieces < 4 ? pieces : 4};
     for (const bool taller : {true, false}) {
         for (const int warps : {1, 2, 3, 4, most_warps}) {
             const bool first = taller == out[0].taller && warps == out[0].warps;
@@ -54,6 +55,8 @@ const char *bw_streamed_refuses(const bw_dims *dims, const bw_precision *precisi
     const int64_t *value = dims->value;
     const char *reason = bw_products_refuse(precision, facts);
     if (reason) return reason;
+    if (precision->compute == BW_INT8 && value[BW_MOE_K] > INT32_MAX / (128 * 128))
+        return "sums of more than 131071 products of INT8 may pass 2^31";
     if (value[BW_MOE_K] % bw_tile_weights != 0) return "streamed takes rows of a multiple of 256 elements";
     if (value[BW_MOE_N] < most_tile_rows || value[BW_MOE_N] > most_n) return "streamed takes 64 to 2^30 rows of B";
     if (value[BW_MOE_K] > most_k) return "streamed takes rows of at most 2^20 elements";

@@ -46,12 +46,12 @@ struct half_weights : bw_weights {
     };
 };
 
-// Weights of 8 bits that activations of 8 bits meet. A piece's sums are scaled together, or each 128's, by A's scales
-// and there by B's, too. A lane's 16 bytes are of two groups of 32.
+// Weights of 8 bits that activations of 8 bits meet; `grouped`: each 128 of K have scales of their own. A lane's 16
+// bytes are of two groups of 32.
 template <bool grouped>
 struct eight_weights : bw_weights {
     static constexpr bw_order order = BW_ORDER_RUN;
-    static constexpr int chunks = 16, pitch = 320, activation_bytes = 1, per_factor = grouped ? 4 : 8;
+    static constexpr int chunks = 16, pitch = 320, activation_bytes = 1, per_factor = grouped ? 4 : 0;
     static constexpr int scale_bytes = grouped ? 8 : 0, scale_rows = grouped ? bw_scaled_block : 1;
     static constexpr bw_last_factor last = grouped ? BW_LAST_NONE : BW_LAST_ROW;
     template <int>
@@ -67,7 +67,7 @@ struct eight_weights : bw_weights {
             out[0] = group % 2 ? four.z : four.x, out[1] = group % 2 ? four.w : four.y;
         }
         __device__ __forceinline__ float factor(int i) const {
-            return grouped ? __uint_as_float(scales.word[i]) : 1.0f;
+            return __uint_as_float(scales.word[i]);
         }
     };
 };
@@ -99,20 +99,24 @@ struct expert_tile {
 // warps hide more of each other's waits.
 template <typename Weights, int a_rows, int row_tiles>
 struct ring {
-    static constexpr int resident_warps = a_rows > 8 ? 8 : 16;  // of a multiprocessor, whose registers they share
+    static constexpr int resident_warps =
+        a_rows > 8 || row_tiles > 2 ? 8 : 16;  // of a multiprocessor, whose registers they share
     static constexpr bool runs = Weights::order == BW_ORDER_RUN || Weights::order == BW_ORDER_RUN_NIBBLES;
     static constexpr int rows = row_tiles * tile_rows, a_tiles = (a_rows + a_tile_rows - 1) / a_tile_rows;
     static constexpr bool eight = Weights::activation_bytes == 1;
     static constexpr int a_bytes = bw_tile_weights * Weights::activation_bytes, a_pitch = a_bytes + (runs ? 64 : 32);
-    static constexpr int factors = eight ? bw_tile_groups / groups_of<Weights> : 0;  // of a row of A
+    static constexpr bool row_scales = Weights::last == BW_LAST_ROW;
+    // Of a row of A in a piece.
+    static constexpr int factors = eight && Weights::per_factor != 0 ? bw_tile_groups / Weights::per_factor : 0;
     static constexpr int b_bytes = rows * Weights::pitch, scales_at = b_bytes + a_rows * a_pitch;
     static constexpr int stage_bytes = scales_at + a_rows * factors * (int)sizeof(float);
     static constexpr int wanted = (int)(ring_bytes / stage_bytes);
     static constexpr int stages = wanted < 2 ? 2 : wanted > most_stages ? most_stages : wanted;
     static constexpr int sums = a_rows * rows;  // of a tile, twice: the next one's while these are added up
     static constexpr int bytes = stages * (stage_bytes + (int)sizeof(expert_tile)) + 2 * sums * (int)sizeof(float);
-    // Of a block, too: scales of rows of B, of the tiles under way and the one that is added up.
-    static constexpr int scales_bytes = Weights::last == BW_LAST_ROW ? (stages + 1) * rows * (int)sizeof(float) : 0;
+    // Of a block, too: scales of rows of B and of A, of the tiles under way and the one that is added up.
+    static constexpr int tile_scales = row_scales ? rows + (eight ? a_rows : 0) : 0;
+    static constexpr int scales_bytes = (stages + 1) * tile_scales * (int)sizeof(float);
 };
 
 // ---- products ----
@@ -171,7 +175,7 @@ BW_DEVICE void add_groups(const unsigned char *a, const float *a_factors, int in
 #pragma unroll
     for (int i = 0; i < layout::a_tiles; i++) {
         act[i] = read_activations<Weights::order, layout::eight>(a + i * a_tile_rows * layout::a_pitch, group, in_quad);
-        if constexpr (layout::eight && ends) {
+        if constexpr (layout::factors > 0 && ends) {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int a_row = min(i * a_tile_rows + in_quad * 2 + j % 2, a_rows - 1);
@@ -244,10 +248,12 @@ struct copier {
         const unsigned char *piece = b.bytes + row0 * shape.row_bytes + warp * (Weights::chunks * 16);
         from = piece + lane / whole * shape.row_bytes + lane % whole * 16;
         extra = piece + lane * shape.row_bytes + whole * 16;
-        if (Weights::last == BW_LAST_ROW && warp == 0) {
-            float *to = row_scales + next_scales * layout::rows;
+        if (layout::row_scales && warp == 0) {
+            float *to = row_scales + next_scales * layout::tile_scales;
             for (int i = lane; i < layout::rows; i += 32)
-                bw_copy_async_few<4>(to + i, (const float *)b.scale + (row0 + i) * shape.b_scales);
+                bw_copy_async_shared<4>(to + i, (const float *)b.scale + (row0 + i) * shape.b_scales);
+            if (layout::eight && lane < count)
+                bw_copy_async_shared<4>(to + layout::rows + lane, a_scale + (int64_t)token * shape.a_scales);
             next_scales = next_scales == layout::stages ? 0 : next_scales + 1;
         }
         prefetch_rows<Weights::scale_bytes>(b.scale, row0);
@@ -290,15 +296,14 @@ struct copier {
             for (int i = 0; i < a_rows; i += a_at_once) {
                 const int row = i + lane / a_chunks, of_row = __shfl_sync(bw_all_lanes, token, row);
                 if (row < count)
-                    bw_copy_async(stage + layout::b_bytes + row * layout::a_pitch + lane % a_chunks * 16,
-                                  a_from + (int64_t)of_row * shape.k, true);
+                    bw_copy_async_shared<16>(stage + layout::b_bytes + row * layout::a_pitch + lane % a_chunks * 16,
+                                             a_from + (int64_t)of_row * shape.k);
             }
-            if constexpr (layout::eight) {
+            if constexpr (layout::factors > 0) {
                 constexpr int factors = layout::factors;
                 if (lane < count)
-                    bw_copy_async_few<factors * 4>(
-                        stage + layout::scales_at + lane * factors * 4,
-                        a_scale + (int64_t)token * shape.a_scales + (factors > 1 ? step * factors : 0));
+                    bw_copy_async_shared<factors * 4>(stage + layout::scales_at + lane * factors * 4,
+                                                      a_scale + (int64_t)token * shape.a_scales + step * factors);
             }
             from += warps * (Weights::chunks * 16);
             extra += warps * (Weights::chunks * 16);
@@ -345,10 +350,11 @@ struct piece_scales {
     }
 };
 
-// Of a sum that is one of row `row` of a tile of B.
-template <typename Weights>
-BW_DEVICE float last_factor_of(const bw_weights_stored &b, const float *row_scales, int row) {
-    if constexpr (Weights::last == BW_LAST_ROW) return Weights::unit * row_scales[row];
+// Of a sum of row `row` of a tile of B and row `a_row` of A.
+template <typename Weights, typename layout>
+BW_DEVICE float last_factor_of(const bw_weights_stored &b, const float *row_scales, int row, int a_row) {
+    if constexpr (layout::row_scales && layout::eight) return row_scales[row] * row_scales[layout::rows + a_row];
+    if constexpr (layout::row_scales) return Weights::unit * row_scales[row];
     if constexpr (Weights::last == BW_LAST_WHOLE) return Weights::unit * __ldg(b.whole_scale);
     return Weights::unit;
 }
@@ -376,7 +382,8 @@ BW_DEVICE void store_sums(float *to, const piece_sums<Sum> (&sums)[a_tiles][row_
             for (int i = 0; i < 4; i++) {
                 const int a_row = at * a_tile_rows + in_quad * 2 + i % 2;
                 float total = sums[at][t].total[i];
-                if constexpr (Weights::per_factor == 0) total = sums[at][t].part[0][i] + sums[at][t].part[1][i];
+                if constexpr (Weights::per_factor == 0)
+                    total = (float)(sums[at][t].part[0][i] + sums[at][t].part[1][i]);
                 if (a_row < a_rows)
                     to[a_row * rows + t * tile_rows + quad + i / 2 * 8] =
                         is_nan[i / 2] ? __uint_as_float(0x7fffffffu) : total;
@@ -459,10 +466,10 @@ __global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows, row_til
             float sum = 0.0f;
 #pragma unroll 4
             for (int other = 0; other < warps; other++) sum += tile_sums[other * layout::sums + i];
-            const int64_t row = tile.first + i / layout::rows;
-            const int column = i % layout::rows;
-            bw_from_float(sum * last_factor_of<Weights>(b, row_scales + scales_place * layout::rows, column),
-                          &d[row * shape.n + tile.column + column]);
+            const int row = i / layout::rows, column = i % layout::rows;
+            const float *scales = row_scales + scales_place * layout::tile_scales;
+            bw_from_float(sum * last_factor_of<Weights, layout>(b, scales, column, row),
+                          &d[(int64_t)(tile.first + row) * shape.n + tile.column + column]);
         }
         scales_place = scales_place == layout::stages ? 0 : scales_place + 1;
         turn ^= 1;
@@ -509,7 +516,7 @@ bw_status choose_warps(const bw_dims *dims, const bw_precision *precision, const
 template <typename TA, typename Weights, int a_rows, int row_tiles>
 bw_status choose_tiles(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                        const bw_streamed_plan &plan, bw_cuda_launch_spec *out) {
-    if constexpr (Weights::chunks >= 16) {
+    if constexpr (Weights::chunks >= 16 || a_rows <= 8) {
         if (!plan.taller) return choose_warps<TA, Weights, a_rows, row_tiles>(dims, precision, facts, plan.warps, out);
     }
     return choose_warps<TA, Weights, a_rows, 2 * row_tiles>(dims, precision, facts, plan.warps, out);
@@ -518,10 +525,10 @@ bw_status choose_tiles(const bw_dims *dims, const bw_precision *precision, const
 template <typename TA, typename Weights>
 bw_status choose_rows(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                       const bw_streamed_plan &plan, bw_cuda_launch_spec *out) {
-    const int64_t rows = rows_of_fullest(dims);
-    if (rows <= 4) return choose_tiles<TA, Weights, 4, 1>(dims, precision, facts, plan, out);
-    if (rows <= 8) return choose_tiles<TA, Weights, 8, 1>(dims, precision, facts, plan, out);
     constexpr int row_tiles = Weights::chunks < 16 ? 2 : 1;
+    const int64_t rows = rows_of_fullest(dims);
+    if (rows <= 4) return choose_tiles<TA, Weights, 4, row_tiles>(dims, precision, facts, plan, out);
+    if (rows <= 8) return choose_tiles<TA, Weights, 8, row_tiles>(dims, precision, facts, plan, out);
     return choose_tiles<TA, Weights, most_rows, row_tiles>(dims, precision, facts, plan, out);
 }
 

@@ -232,10 +232,11 @@ const char *bw_moe_wgmma_refuses(const bw_dims *dims, const bw_precision *precis
     return nullptr;
 }
 
-// Where streamed reads B more than twice.
-bool bw_moe_wgmma_prefers(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
-    const int64_t *value = dims->value;
-    return value[BW_MOE_TOKENS] * value[BW_MOE_TOP_K] > 32 * value[BW_MOE_ACTIVE];
+// Where streamed reads B more than once, of narrow weights more than four times, which then take less time than making
+// FP16 of them.
+bool bw_moe_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    const experts_case of = case_of(dims, precision, facts);
+    return of.rows > (of.separate ? 64 : 16) * dims->value[BW_MOE_ACTIVE];
 }
 
 int64_t bw_moe_wgmma_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
