@@ -228,6 +228,7 @@ struct copier {
     int part, column;  // of the next tile
     int step, next_found, next_scales;
     int token, count;  // of row `lane` of the tile; rows that it has
+    int64_t row0;
     const unsigned char *from,
         *extra;  // the lane's first chunk of the piece, and its last one of those beyond a power of 2
 
@@ -239,7 +240,7 @@ struct copier {
     __device__ __forceinline__ void begin_tile() {
         const bw_expert_part at = bw_find_part<a_rows>(offsets, shape.experts, part, lane);
         const int64_t first_column = min((int64_t)column * layout::rows, shape.n - layout::rows);
-        const int64_t row0 = at.expert * shape.n + first_column;
+        row0 = at.expert * shape.n + first_column;
         if (lane == 0) found[next_found] = {row0, first_column, at.first, at.count};
         next_found = next_found + 1 == layout::stages ? 0 : next_found + 1;
         count = at.count;
@@ -248,19 +249,21 @@ struct copier {
         const unsigned char *piece = b.bytes + row0 * shape.row_bytes + warp * (Weights::chunks * 16);
         from = piece + lane / whole * shape.row_bytes + lane % whole * 16;
         extra = piece + lane * shape.row_bytes + whole * 16;
-        if (layout::row_scales && warp == 0) {
-            float *to = row_scales + next_scales * layout::tile_scales;
-            for (int i = lane; i < layout::rows; i += 32)
-                bw_copy_async_shared<4>(to + i, (const float *)b.scale + (row0 + i) * shape.b_scales);
-            if (layout::eight && lane < count)
-                bw_copy_async_shared<4>(to + layout::rows + lane, a_scale + (int64_t)token * shape.a_scales);
-            next_scales = next_scales == layout::stages ? 0 : next_scales + 1;
-        }
         prefetch_rows<Weights::scale_bytes>(b.scale, row0);
         prefetch_rows<Weights::zero_bytes>(b.zero, row0);
         column += (int)gridDim.x;
         part += column / shape.column_tiles;
         column %= shape.column_tiles;
+    }
+
+    // What the whole tile's sums take in the end.
+    __device__ __forceinline__ void copy_scales() {
+        float *to = row_scales + next_scales * layout::tile_scales;
+        for (int i = lane; i < layout::rows; i += 32)
+            bw_copy_async_shared<4>(to + i, (const float *)b.scale + (row0 + i) * shape.b_scales);
+        if (layout::eight && lane < count)
+            bw_copy_async_shared<4>(to + layout::rows + lane, a_scale + (int64_t)token * shape.a_scales);
+        next_scales = next_scales == layout::stages ? 0 : next_scales + 1;
     }
 
     // Scales are read one piece ahead: they are in L2 by then. A tile's lie behind each other.
@@ -276,7 +279,8 @@ struct copier {
 
     // One piece, into stage `slot`.
     __device__ __forceinline__ void copy(int slot) {
-        if (count > 0 && step == warp) begin_tile();
+        const bool begins = step == warp;
+        if (count > 0 && begins) begin_tile();
         if (count > 0) {
             unsigned char *stage = stages + slot * layout::stage_bytes;
             unsigned char *to = stage + lane / whole * Weights::pitch + lane % whole * 16;
@@ -305,6 +309,7 @@ struct copier {
                     bw_copy_async_shared<factors * 4>(stage + layout::scales_at + lane * factors * 4,
                                                       a_scale + (int64_t)token * shape.a_scales + step * factors);
             }
+            if (layout::row_scales && begins && warp == 0) copy_scales();
             from += warps * (Weights::chunks * 16);
             extra += warps * (Weights::chunks * 16);
             step += warps;
@@ -410,9 +415,9 @@ __global__ void __launch_bounds__(most_warps * 32, ring<Weights, a_rows, row_til
     // Row numbers are needed as soon as the offsets are known: both come at once.
     if (warp == 0 && lane < shape.row_lines) asm volatile("prefetch.global.L2 [%0];" ::"l"(rows + lane * 32));
     const int part = (int)blockIdx.x / shape.column_tiles, column = (int)blockIdx.x % shape.column_tiles;
-    copier<TA, Weights, a_rows, row_tiles> copies = {a,     a_scale,    rows, offsets, b,    shape,   stages,
-                                                     found, row_scales, warp, warps,   lane, part,    column,
-                                                     warp,  0,          0,    0,       1,    nullptr, nullptr};
+    copier<TA, Weights, a_rows, row_tiles> copies = {
+        a,    a_scale, rows,   offsets, b, shape, stages, found, row_scales, warp,    warps,
+        lane, part,    column, warp,    0, 0,     0,      1,     0,          nullptr, nullptr};
 #pragma unroll 1
     for (int s = 0; s + 1 < layout::stages; s++) copies.copy(s);
     __syncwarp();
