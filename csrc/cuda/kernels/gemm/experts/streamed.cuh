@@ -11,7 +11,9 @@
 //     become pairs of FP16 as the formats say (narrow/weights.cuh), and several tiles of 16 rows share what is done for
 //     A. A zero point or a minimum times the sum of A is taken off at the end of what shares a factor: that sum is one
 //     more product, of A with ones, for all of them;
-//   - activations of 8 bits meet weights of 8 bits as they are, in m16n8k32. Their scales are copied beside them.
+//   - A comes through L1, which B passes by: from L2 each tile's copies would wait behind all others' of the same few
+//     lines (that took a tenth of the time of 8-bit weights). Scales are copied once a tile, or with each piece;
+//   - activations of 8 bits meet weights of 8 bits as they are, in m16n8k32.
 #pragma once
 
 #include "cuda/kernels/gemm/eight/types.cuh"
@@ -84,7 +86,7 @@ struct streamed_shape {
     int64_t n;
     int k, row_bytes, experts, column_tiles;
     int row_lines;           // 128 bytes each, of row numbers
-    int a_scales, b_scales;  // of a row of A, and for each row of B: 0, one for all; the former 1 or the groups of K
+    int a_scales, b_scales;  // of a row of A and of one of B: 1, or groups of K; 0 where all rows share one
 };
 
 // `count` rows of D from `first` on with rows of B from row0 on, that matrix having those of all experts; they are
@@ -99,14 +101,14 @@ struct expert_tile {
 // warps hide more of each other's waits.
 template <typename Weights, int a_rows, int row_tiles>
 struct ring {
-    static constexpr int resident_warps =
-        a_rows > 8 || row_tiles > 2 ? 8 : 16;  // of a multiprocessor, whose registers they share
+    // Of a multiprocessor, whose registers they share.
+    static constexpr int resident_warps = a_rows > 8 || row_tiles > 2 ? 8 : 16;
     static constexpr bool runs = Weights::order == BW_ORDER_RUN || Weights::order == BW_ORDER_RUN_NIBBLES;
     static constexpr int rows = row_tiles * tile_rows, a_tiles = (a_rows + a_tile_rows - 1) / a_tile_rows;
     static constexpr bool eight = Weights::activation_bytes == 1;
     static constexpr int a_bytes = bw_tile_weights * Weights::activation_bytes, a_pitch = a_bytes + (runs ? 64 : 32);
     static constexpr bool row_scales = Weights::last == BW_LAST_ROW;
-    // Of a row of A in a piece.
+    // Scales of a row of A in a piece.
     static constexpr int factors = eight && Weights::per_factor != 0 ? bw_tile_groups / Weights::per_factor : 0;
     static constexpr int b_bytes = rows * Weights::pitch, scales_at = b_bytes + a_rows * a_pitch;
     static constexpr int stage_bytes = scales_at + a_rows * factors * (int)sizeof(float);
@@ -228,7 +230,7 @@ struct copier {
     int part, column;  // of the next tile
     int step, next_found, next_scales;
     int token, count;  // of row `lane` of the tile; rows that it has
-    int64_t row0;
+    int64_t row0;      // of B
     const unsigned char *from,
         *extra;  // the lane's first chunk of the piece, and its last one of those beyond a power of 2
 
