@@ -215,21 +215,18 @@ bw_status first_plan(const bw_dims *dims, const bw_precision *precision, const b
 }  // namespace
 
 const char *bw_moe_wgmma_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    const experts_case of = case_of(dims, precision, facts);
+    const int64_t *value = dims->value;
+    const int64_t rows = value[BW_MOE_TOKENS] * value[BW_MOE_TOP_K], n = value[BW_MOE_N], k = value[BW_MOE_K];
     if (!facts->own || facts->own->major != 9) return "wgmma and TMA need compute capability 9.0";
-    if (bw_dtype_bytes(of.precision->weight, of.k) % 16 != 0 || of.n % 8 != 0)
-        return "rows of A, B or D are no multiple of 16 bytes";
-    if (of.precision->id == BW_PRECISION_FP8_BLOCK && of.n % bw_scaled_block != 0)
-        return "an expert's scales are of rows of B that another one has, too";
-    if (of.precision->compute == BW_INT8 && of.k > INT32_MAX / (128 * 128))
-        return "sums of more than 131071 products of INT8 may pass 2^31";
-    const bw_checked_int b_rows = bw_mul(bw_num(dims->value[BW_MOE_EXPERTS]), bw_num(of.n));
-    const bw_checked_int tiles = bw_mul(bw_num(bw_ceil_div(of.n, 64)), bw_num(of.rows));
-    const bw_checked_int elements = bw_mul(b_rows, bw_num(4 * of.k));
-    if (b_rows.overflow || b_rows.value > most || of.k > most || of.rows > most || tiles.overflow ||
-        tiles.value > most || elements.overflow)
+    if (rows > most || k > most || value[BW_MOE_EXPERTS] * n > most || bw_ceil_div(n, 64) * rows > most)
         return "2^30 rows, columns or tiles and more";
-    return nullptr;
+    if (bw_dtype_bytes(case_of(dims, precision, facts).precision->weight, k) % 16 != 0 || n % 8 != 0)
+        return "rows of A, B or D are no multiple of 16 bytes";
+    if (precision->id == BW_PRECISION_FP8_BLOCK && n % bw_scaled_block != 0)
+        return "an expert's scales are of rows of B that another one has, too";
+    return precision->compute == BW_INT8 && k > INT32_MAX / (128 * 128)
+               ? "sums of more than 131071 products of INT8 may pass 2^31"
+               : nullptr;
 }
 
 // Where streamed reads B more than once, of narrow weights more than four times, which then take less time than making
