@@ -51,7 +51,7 @@ def test_bytes_of_published_models(name: str) -> None:
     line = step.steps.iloc[0]
     assert (line["weights"], line["weight_bytes"]) == ("stored", stored.total_bytes)
     assert line["read_bytes"] - line["kv_bytes"] == pytest.approx(found["read_bytes"], rel=0.0015)
-    weights = step.frame[step.frame["operation"] == "gemm"]
+    weights = step.frame[step.frame["operation"].isin(["gemm", "moe_gemm"])]
     moved = (weights["count"] * weights["bytes_read"]).sum()  # by which times are predicted
     assert moved == pytest.approx(found["read_bytes"], rel=0.01)
     assert workload.kv_bytes(model, "fp16", 1, 4096) == found["cache_bytes_at_4096"]

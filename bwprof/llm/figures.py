@@ -171,10 +171,10 @@ def operation_lines(step: StepFigures) -> list[dict[str, Any]]:
 
 
 def _describe_shape(row: Mapping[str, Any]) -> str:
-    if row["M"] is not None:
-        return "x".join(str(row[name]) for name in ("M", "N", "K"))
-    names = {"batch": "b", "seq_len": "s", "kv_len": "kv"}
-    return " ".join(f"{letter}={row[name]}" for name, letter in names.items() if row.get(name) is not None)
+    names = {"batch": "b", "seq_len": "s", "kv_len": "kv", "tokens": "t", "active": "e"}
+    sizes = [f"{letter}={row[name]}" for name, letter in names.items() if row.get(name) is not None]
+    matrix = "x".join(str(row[name]) for name in ("M", "N", "K") if row.get(name) is not None)
+    return " ".join([*sizes, matrix]) if matrix else " ".join(sizes)
 
 
 def part_from_row(row: StepRow) -> StepPart:

@@ -533,7 +533,7 @@ def _note_model(request: ModelRequest) -> list[str]:
         notes.append(
             f"{model.experts_per_token} of {model.experts} experts a token. A batch reads the experts of all its "
             "tokens: the mean number if tokens choose at random. A layer's experts are one launch a product, as "
-            "engines group them; in fuller layers each expert has a token more."
+            "engines group them; in fuller layers one more expert has tokens."
         )
     if request.stored is not None and any(point.weights == AS_STORED for point in request.points):
         notes.append(

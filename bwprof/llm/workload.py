@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -70,6 +69,11 @@ class StepPart:
     formats: str
     tensor: str = ""
     more: int = 0
+
+    @property
+    def weight_rows(self) -> int:
+        """Rows of the matrices of weights that it reads."""
+        return self.params["N"] * self.params.get("active", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,34 +171,6 @@ def _split_launches(count: int, shares: Mapping[str, float]) -> Iterator[tuple[s
             yield precision, launches
 
 
-def _expert_values(model: Architecture, tokens: int, *, one_layer: bool) -> dict[str, int]:
-    """Return the launches of experts: one a layer, of all experts that have tokens, side by side.
-
-    Some layers get one token more for each expert, so that the mean over layers is right.
-    """
-    layers = model.layers - model.dense_layers if model.experts else 0
-    taken = distinct_experts(model.experts, model.experts_per_token, tokens) if layers else 1.0
-    fraction, whole = math.modf(round(tokens * model.experts_per_token / taken, 9))
-    fuller = round(layers * fraction)
-    if one_layer and layers:
-        of_kind = model.one_layer.layers - model.one_layer.dense_layers
-        fuller, layers = of_kind * round(fuller / layers), of_kind
-    return {
-        "expert_layers": layers,
-        "expert_tokens": int(whole),
-        "expert_launches": layers - fuller,
-        "fuller_launches": fuller,
-        "taken_ffn": _round_rows(taken * model.ffn),
-        "taken_hidden": _round_rows(taken * model.hidden),
-    }
-
-
-def _round_rows(mean: float) -> int:
-    """Round a mean number of rows to a multiple of 16, unless it is whole."""
-    whole = round(mean)
-    return whole if math.isclose(mean, whole, rel_tol=1e-12) else max(16, 16 * round(mean / 16))
-
-
 def _expression_values(model: Architecture, point: StepPoint, *, one_layer: bool = False) -> dict[str, Any]:
     """Return the names that expressions of steps.toml use."""
     values = asdict(model.one_layer if one_layer else model) | {
@@ -202,7 +178,7 @@ def _expression_values(model: Architecture, point: StepPoint, *, one_layer: bool
         "batch": point.batch,
         "fresh": 1 if point.phase == DECODE else point.context,
         "context": point.context,
-        **_expert_values(model, point.tokens, one_layer=one_layer),
+        "mean_taken": distinct_experts(model.experts, model.experts_per_token, point.tokens),
     }
     for name, text in _read_steps()["names"].items():
         values[name] = _evaluate(text, values)
@@ -222,23 +198,7 @@ def _compile(text: str) -> CodeType:
 def _read_steps() -> dict[str, Any]:
     steps = tomllib.loads((Path(__file__).parents[1] / "data" / "steps.toml").read_text("utf-8"))
     steps["operation"] = [steps["default"] | entry for entry in steps["operation"]]
-    for name in ("operation", "left_out"):
-        steps[name] = [new for entry in steps[name] for new in _with_fuller(entry)]
     return steps
-
-
-def _with_fuller(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return an entry; for experts also the one of layers with a token more."""
-    if "expert_launches" not in entry["count"]:
-        return [entry]
-
-    def fuller(text: str) -> str:
-        return text.replace("expert_tokens", "(expert_tokens + 1)").replace("expert_launches", "fuller_launches")
-
-    other = {name: fuller(value) if isinstance(value, str) else value for name, value in entry.items()}
-    other["params"] = {name: fuller(text) for name, text in entry.get("params", {}).items()}
-    label = "role" if "role" in entry else "what"
-    return [entry, other | {label: f"{entry[label]}, fuller"}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +247,7 @@ def bytes_read_by(part: StepPart, model: Architecture) -> int:
     """Return the bytes of weights or KV cache that one launch of a part reads."""
     params = part.params
     if part.formats == WEIGHTS:
-        return matrix_bytes(params["N"], params["K"], part.precision) + part.more
+        return matrix_bytes(part.weight_rows, params["K"], part.precision) + part.more
     keys = params["kv_len"] if "num_heads" in params else 0  # an append reads none
     return params["batch"] * keys * kv_token_bytes(model, part.precision)
 
@@ -332,7 +292,7 @@ class StoredWeights:
         size = self.sizes.get(part.tensor, {}).get(part.precision)
         if size is None:
             return part
-        rows, columns = part.params["N"], part.params["K"]
+        rows, columns = part.weight_rows, part.params["K"]
         return replace(part, more=round(rows * columns * size) - matrix_bytes(rows, columns, part.precision))
 
 

@@ -247,7 +247,7 @@ def measure_experts(bench: Bench, rows: list[int], shapes: int) -> None:
         params["active"] = _core.complete("moe_gemm", "fp16", params)["active"]
         if name.endswith("down"):
             params |= {"tokens": tokens * top_k, "top_k": 1}
-        bench.add("moe_gemm", params, ["fp16", "fp8_w8a16", "int4_g128"])
+        bench.add("moe_gemm", params, ["fp16", "fp8_w8a16", "fp8_e4m3", "fp8_block", "int8", "int4_g128"])
 
 
 def measure_mla(bench: Bench, rows: list[int], shapes: int) -> None:

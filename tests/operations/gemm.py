@@ -47,7 +47,8 @@ def experts_product(x: Arrays) -> np.ndarray:
     """Each row of D from its token and its expert."""
     b = scaled({**x, "B": x["B"].reshape(-1, x["B"].shape[-1])}, "B").reshape(x["B"].shape)
     experts = np.repeat(np.arange(len(b)), np.diff(x["offsets"]))
-    return np.stack([b[expert] @ x["A"][token] for token, expert in zip(x["rows"], experts, strict=True)])
+    a = scaled(x, "A")
+    return np.stack([b[expert] @ a[token] for token, expert in zip(x["rows"], experts, strict=True)])
 
 
 def allowed_error(precision: str, p: Shape) -> float:
@@ -176,6 +177,8 @@ OPERATIONS = {
         gpu_shapes=[
             {"tokens": 1, "experts": 128, "top_k": 8, "active": 0, "N": 96, "K": 768},
             {"tokens": 1, "experts": 16, "top_k": 2, "active": 0, "N": 2503, "K": 256},
+            # Several tiles of 128 rows an expert, the last one of few; groups of 128 that end within.
+            {"tokens": 150, "experts": 3, "top_k": 2, "active": 2, "N": 384, "K": 272},
         ],
         small={"tokens": 5, "experts": 4, "top_k": 2, "active": 3, "N": 24, "K": 40},
         reference=moe_gemm,
@@ -191,6 +194,16 @@ OPERATIONS = {
             ("q4_0", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 33}, 708, 40, 1_320),
             # a scale of 4 for each of 3*5 rows: 3*5*(130 + 4) + 2*130*2 + 4*4 + 5*4
             ("int8_w8a16", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 130}, 2_566, 40, 5_200),
+            # a byte each, a scale of 4 for each row of both: 3*5*(130 + 4) + 2*(130 + 4) + 4*4 + 5*4
+            ("int8", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 130}, 2_314, 40, 5_200),
+            # 3 experts' 3 squares high, 2 wide: 3*384*130 + 9*2*4 + 2*(130 + 2*4) + 4*4 + 5*4
+            (
+                "fp8_block",
+                {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 384, "K": 130},
+                150_144,
+                3_072,
+                399_360,
+            ),
             # rows of 65 bytes and 9 scales, one of 4 for all: 3*5*(65 + 9) + 2*130*2 + 4 + 4*4 + 5*4
             ("nvfp4", {"tokens": 2, "experts": 4, "top_k": 2, "active": 3, "N": 5, "K": 130}, 1_670, 40, 5_200),
         ],

@@ -42,6 +42,10 @@ static const char *name_at(const void *unused, int index) {
     return index < BW_PRECISION_COUNT ? table[index].name : NULL;
 }
 
+const bw_precision *bw_precision_of_activations(const bw_precision *precision) {
+    return &table[precision->activation == BW_BF16 ? BW_PRECISION_BF16 : BW_PRECISION_FP16];
+}
+
 bw_status bw_precision_find(const char *name, const bw_precision **out) {
     char allowed[512];
     int index = bw_name_find(name, name_at, NULL, allowed, sizeof allowed);

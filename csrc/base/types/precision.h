@@ -117,7 +117,8 @@ enum {
 #undef BW_PRECISION_WITH_NARROW_WEIGHT
 
 BW_C const bw_precision *bw_precision_get(bw_precision_id id);
-BW_C bw_status bw_precision_find(const char *name, const bw_precision **out); /* names what is allowed */
+BW_C const bw_precision *bw_precision_of_activations(const bw_precision *precision); /* weights like them */
+BW_C bw_status bw_precision_find(const char *name, const bw_precision **out);        /* names what is allowed */
 
 static inline bool bw_precision_in(unsigned mask, const bw_precision *precision) {
     return mask >> precision->id & 1u;

@@ -267,18 +267,13 @@ static int64_t blocked_workspace(const bw_dims *dims, const bw_precision *precis
     return facts->units * (int64_t)sizeof(blocked_room);
 }
 
-/* The precision without narrow weights. */
-static const bw_precision *plain_of(const bw_precision *precision) {
-    return bw_precision_get(precision->activation == BW_BF16 ? BW_PRECISION_BF16 : BW_PRECISION_FP16);
-}
-
 /* Narrow weights as results are stored, in scratch; then the product of such. */
 static bw_status separate_launch(const bw_launch *launch) {
     product p = product_of(launch);
     bw_launch plain = *launch;
     p.d = launch->scratch;
     bw_pool_run(launch->device->pool, dequantize_share, &p);
-    plain.precision = plain_of(launch->precision);
+    plain.precision = bw_precision_of_activations(launch->precision);
     plain.operand[BW_GEMM_B] = launch->scratch;
     plain.operand[BW_GEMM_B_SCALE] = plain.operand[BW_GEMM_B_ZERO] = plain.operand[BW_GEMM_B_WHOLE_SCALE] = NULL;
     return p.m <= GEMV_ROWS_MAX ? gemv_launch(&plain) : blocked_launch(&plain);
@@ -294,7 +289,7 @@ static int64_t separate_scratch(const bw_dims *dims, const bw_precision *precisi
 }
 
 static int64_t separate_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    const bw_precision *plain = plain_of(precision);
+    const bw_precision *plain = bw_precision_of_activations(precision);
     return dims->value[BW_GEMM_M] <= GEMV_ROWS_MAX ? gemv_workspace(dims, plain, facts)
                                                    : blocked_workspace(dims, plain, facts);
 }
@@ -374,161 +369,4 @@ static const bw_variant gemm_rows[] = {
 const bw_variant_table BW_CPU_TABLE(gemm) = {gemm_rows, sizeof gemm_rows / sizeof gemm_rows[0],
                                              "fp32 M=512 N=512 K=512"};
 
-/* ---- moe_gemm: gemm's product of some rows of A, gathered, with one expert's weights ---- */
-
-typedef struct expert_product {
-    bw_dims dims; /* gemm's */
-    bw_launch launch;
-    const bw_launch *all;
-    const int32_t *rows, *offsets;
-    int64_t experts, row_bytes; /* of A */
-} expert_product;
-
-static int64_t activation_row_bytes(const bw_dims *dims, const bw_precision *precision) {
-    return bw_dtype_bytes(precision->activation, dims->value[BW_MOE_K]);
-}
-
-static expert_product expert_product_of(const bw_launch *all) {
-    const int64_t *v = all->dims->value;
-    return (expert_product){.dims = {.value = {[BW_GEMM_N] = v[BW_MOE_N], [BW_GEMM_K] = v[BW_MOE_K]}},
-                            .launch = *all,
-                            .all = all,
-                            .rows = all->operand[BW_MOE_ROWS],
-                            .offsets = all->operand[BW_MOE_OFFSETS],
-                            .experts = v[BW_MOE_EXPERTS],
-                            .row_bytes = activation_row_bytes(all->dims, all->precision)};
-}
-
-/* Operand `index`, a matrix with a row of `columns` elements for each row of B, from the expert's on. */
-static void set_expert(expert_product *self, int index, bw_dtype dtype, int64_t columns, int64_t expert) {
-    const int64_t bytes = expert * self->dims.value[BW_GEMM_N] * bw_dtype_bytes(dtype, columns);
-    if (self->all->operand[index]) self->launch.operand[index] = (char *)self->all->operand[index] + bytes;
-}
-
-/* Makes it the product of `count` rows of D, which are the expert's, from `first` on. Their rows of A go to `gathered`,
- * unless there is one. */
-static product take_rows(expert_product *self, int64_t expert, int64_t first, int64_t count, char *gathered) {
-    const bw_precision *precision = self->all->precision;
-    const bw_scaling *scaling = precision->weight_scales;
-    const int64_t k = self->dims.value[BW_GEMM_K], groups = scaling->columns ? bw_ceil_div(k, scaling->columns) : 1;
-    const char *a = self->all->operand[BW_GEMM_A];
-    self->dims.value[BW_GEMM_M] = count;
-    self->launch.dims = &self->dims;
-    self->launch.operand[BW_GEMM_A] = count == 1 ? (void *)(a + self->rows[first] * self->row_bytes) : gathered;
-    for (int64_t i = 0; count > 1 && i < count; i++) {
-        memcpy(gathered + i * self->row_bytes, a + self->rows[first + i] * self->row_bytes, (size_t)self->row_bytes);
-    }
-    set_expert(self, BW_GEMM_B, precision->weight, k, expert);
-    if (scaling->rows) {
-        set_expert(self, BW_GEMM_B_SCALE, scaling->type, groups, expert);
-        set_expert(self, BW_GEMM_B_ZERO, scaling->zero, groups, expert);
-    }
-    char *d = self->all->operand[BW_GEMM_D];
-    const int64_t d_bytes = bw_dtype_bytes(precision->result, self->dims.value[BW_GEMM_N]);
-    self->launch.operand[BW_GEMM_D] = d + first * d_bytes;
-    return product_of(&self->launch);
-}
-
-static void moe_naive_share(void *context, int rank, int ranks) {
-    expert_product self = expert_product_of(context);
-    for (int64_t expert = 0; expert < self.experts; expert++) {
-        for (int64_t row = self.offsets[expert]; row < self.offsets[expert + 1]; row++) {
-            const product p = take_rows(&self, expert, row, 1, NULL);
-            int64_t first, last;
-            bw_pool_share(p.n, rank, ranks, &first, &last);
-            naive_elements(&p, first, last);
-        }
-    }
-}
-
-static bw_status moe_naive_launch(const bw_launch *launch) {
-    bw_pool_run(launch->device->pool, moe_naive_share, (void *)launch);
-    return BW_OK;
-}
-
-/* A thread's workspace: what gemv takes, and rows of A. */
-static int64_t moe_gemv_room(const bw_dims *dims, const bw_precision *precision) {
-    const int64_t gathered = bw_ceil_div(GEMV_ROWS_MAX * activation_row_bytes(dims, precision), 4);
-    return bw_round_up(gathered, 64) + gemv_room(precision, GEMV_ROWS_MAX, dims->value[BW_MOE_K]);
-}
-
-static int64_t moe_gemv_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    return 4 * facts->units * moe_gemv_room(dims, precision);
-}
-
-static void moe_gemv_share(void *context, int rank, int ranks) {
-    const bw_launch *launch = context;
-    const bw_precision *precision = launch->precision;
-    expert_product self = expert_product_of(launch);
-    float *room = (float *)launch->workspace + rank * moe_gemv_room(launch->dims, precision);
-    char *gathered = (char *)(room + gemv_room(precision, GEMV_ROWS_MAX, self.dims.value[BW_GEMM_K]));
-    int64_t first, last;
-    bw_pool_share(self.dims.value[BW_GEMM_N], rank, ranks, &first, &last);
-    for (int64_t expert = 0; expert < self.experts; expert++) {
-        const int64_t end = self.offsets[expert + 1];
-        for (int64_t row = self.offsets[expert]; row < end; row += GEMV_ROWS_MAX) {
-            const product p = take_rows(&self, expert, row, bw_min64(GEMV_ROWS_MAX, end - row), gathered);
-            gemv_columns(&p, room, first, last);
-        }
-    }
-}
-
-static bw_status moe_gemv_launch(const bw_launch *launch) {
-    bw_pool_run(launch->device->pool, moe_gemv_share, (void *)launch);
-    return BW_OK;
-}
-
-/* Most experts have no more rows than gemv keeps in registers. */
-static bool moe_gemv_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    (void)precision, (void)facts;
-    const int64_t *v = dims->value;
-    return v[BW_MOE_TOKENS] * v[BW_MOE_TOP_K] <= GEMV_ROWS_MAX * v[BW_MOE_ACTIVE];
-}
-
-static int64_t moe_blocked_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    const int64_t rows = dims->value[BW_MOE_TOKENS] * dims->value[BW_MOE_TOP_K];
-    return blocked_workspace(dims, precision, facts) + rows * activation_row_bytes(dims, precision);
-}
-
-static bw_status moe_blocked_launch(const bw_launch *launch) {
-    expert_product self = expert_product_of(launch);
-    const bw_pool *pool = launch->device->pool;
-    char *gathered = (char *)launch->workspace + bw_pool_size(pool) * (int64_t)sizeof(blocked_room);
-    for (int64_t expert = 0; expert < self.experts; expert++) {
-        const int64_t first = self.offsets[expert], count = self.offsets[expert + 1] - first;
-        if (count < 1) continue;
-        take_rows(&self, expert, first, count, gathered);
-        BW_TRY(blocked_launch(&self.launch));
-    }
-    return BW_OK;
-}
-
-static const bw_variant moe_rows[] = {
-    {.name = "naive",
-     .text = "one dot product per output element",
-     .prediction = {.changes = "the baseline: one dot product per output element"},
-     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
-     .rounds_once = true,
-     .launch = moe_naive_launch},
-    {.name = "gemv",
-     .text = "an expert's weights are read once for up to 8 of its tokens",
-     .precisions = BW_CPU_PRECISIONS | BW_NARROW_WEIGHT_PRECISIONS,
-     .rounds_once = true,
-     .launch = moe_gemv_launch,
-     .prediction = {.changes = "rows of an expert's weights are read once for up to 8 of its tokens, several side by "
-                               "side",
-                    .predicted = 3.0,
-                    .because =
-                        "four tokens an expert read B once instead of four times, from memory that is the limit"},
-     .prefers = moe_gemv_prefers,
-     .workspace_bytes = moe_gemv_workspace},
-    BW_CPU_ROW("blocked", moe_blocked, .text = "gemm's panels and tiles, an expert after the other",
-               .prediction = {.changes = "an expert's tokens gathered, then gemm's panels and tiles",
-                              .predicted = 3.0,
-                              .because = "many tokens an expert: 14 loads for 24 products instead of 9 for 8",
-                              .at = "fp32 tokens=512 experts=8 top_k=2 N=512 K=512"},
-               .workspace_bytes = moe_blocked_workspace),
-};
-
-const bw_variant_table BW_CPU_TABLE(moe_gemm) = {moe_rows, sizeof moe_rows / sizeof moe_rows[0],
-                                                 "fp32 tokens=16 experts=8 top_k=2 N=1024 K=1024"};
+#include "cpu/simd/gemm/experts.h" /* which calls what stands above */

@@ -15,6 +15,7 @@ typedef struct product {
     const void *a, *b, *c; /* c NULL: beta is 0 */
     void *d;
     int64_t tile_rows, tile_columns;
+    int64_t row0; /* of B's first row, among those that have scales */
 } product;
 
 BW_INLINE product product_of(const bw_launch *launch) {

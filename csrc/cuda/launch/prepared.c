@@ -38,8 +38,8 @@ static bw_status make_maps(const bw_launch *sets, int64_t set_count, bw_cuda_lau
             for (int j = 0; j < self->kernel[i].views; j++, map++) {
                 const bw_tensor_view *view = &self->kernel[i].view[j].tensor;
                 const bool is_scratch = view->operand == BW_CUDA_SCRATCH;
-                BW_TRY(
-                    bw_tensor_map_make(view, is_scratch ? sets[set].scratch : sets[set].operand[view->operand], *map));
+                char *base = is_scratch ? sets[set].scratch : sets[set].operand[view->operand];
+                BW_TRY(bw_tensor_map_make(view, base + view->offset, *map));
             }
         }
     }

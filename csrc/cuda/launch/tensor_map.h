@@ -11,7 +11,8 @@ enum { BW_TENSOR_RANK_MAX = 5, BW_TENSOR_MAP_BYTES = 128, BW_TENSOR_ROW_BYTES = 
 /* An operand and the boxes that are copied of it, the innermost dimension first. A box's rows have
  * BW_TENSOR_ROW_BYTES; what lies beyond the extents is zeros. */
 typedef struct bw_tensor_view {
-    int operand; /* or BW_CUDA_SCRATCH (prepared.h) */
+    int operand;    /* or BW_CUDA_SCRATCH (prepared.h) */
+    int64_t offset; /* bytes, of its first element */
     bw_dtype dtype;
     int rank;
     int64_t extent[BW_TENSOR_RANK_MAX]; /* elements */

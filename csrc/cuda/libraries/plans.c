@@ -37,17 +37,21 @@ typedef struct plan_search {
     const bw_launch *sets;
     int64_t set_count;
     bw_cuda_choose_by_plan *choose;
+    bw_cuda_ready_plan *ready; /* or NULL */
     bw_cuda_launch_spec *spec; /* of the candidate that is timed */
 } plan_search;
 
-static bw_status ready_plan(void *context, int candidate, int64_t first, int launches) {
-    plan_search *self = context;
+static bw_status make_plan_ready(plan_search *self, int candidate, int64_t first, int64_t launches) {
     const bw_launch *launch = &self->sets[0];
-    (void)first, (void)launches;
     free(self->spec->maps);
     *self->spec = (bw_cuda_launch_spec){0};
     BW_TRY(self->choose(launch->dims, launch->precision, &launch->device->facts, candidate, self->spec));
-    return bw_cuda_prepare_spec(self->sets, self->set_count, self->spec);
+    BW_TRY(bw_cuda_prepare_spec(self->sets, self->set_count, self->spec));
+    return self->ready ? self->ready(self->sets, self->set_count, candidate, first, launches, self->spec) : BW_OK;
+}
+
+static bw_status ready_plan(void *context, int candidate, int64_t first, int launches) {
+    return make_plan_ready(context, candidate, first, launches);
 }
 
 static bw_status enqueue_plan(void *context, int candidate, int64_t launch) {
@@ -58,19 +62,25 @@ static bw_status enqueue_plan(void *context, int candidate, int64_t launch) {
     return bw_cuda_prepared_launch(&set);
 }
 
-bw_status bw_cuda_prepare_fastest(const bw_launch *sets, int64_t set_count, uint64_t key,
-                                  bw_cuda_choose_by_plan *choose, int count, void **state) {
+bw_status bw_cuda_prepare_fastest_ready(const bw_launch *sets, int64_t set_count, uint64_t key,
+                                        bw_cuda_choose_by_plan *choose, bw_cuda_ready_plan *ready, int count,
+                                        void **state) {
     bw_cuda_launch_spec *spec = calloc(1, sizeof *spec);
     if (!spec) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
-    plan_search search = {sets, set_count, choose, spec};
+    plan_search search = {sets, set_count, choose, ready, spec};
     const bw_search_calls calls = {ready_plan, enqueue_plan, &search};
     int best = 0;
     bw_status status = bw_cuda_choose_plan(sets, set_count, key, &calls, count, &best);
-    if (!status) status = ready_plan(&search, best, 0, 0);
+    if (!status) status = make_plan_ready(&search, best, 0, set_count);
     if (status) {
         bw_cuda_prepared_release(spec);
         return status;
     }
     *state = spec;
     return BW_OK;
+}
+
+bw_status bw_cuda_prepare_fastest(const bw_launch *sets, int64_t set_count, uint64_t key,
+                                  bw_cuda_choose_by_plan *choose, int count, void **state) {
+    return bw_cuda_prepare_fastest_ready(sets, set_count, key, choose, NULL, count, state);
 }

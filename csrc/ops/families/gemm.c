@@ -255,7 +255,7 @@ const bw_op bw_op_moe_gemm = {
     .text = "the product of each expert's weights with the tokens that take it",
     .params = moe_params,
     .param_count = sizeof moe_params / sizeof moe_params[0],
-    .precisions = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16) | BW_NARROW_WEIGHT_PRECISIONS,
+    .precisions = BW_WEIGHT_PRECISIONS,
     .formula = {"tokens*K*e_activation + activation_scales(tokens, K) + active*N*K*e_weight + weight_scales(active*N, "
                 "K) + 4*tokens*top_k + 4*(experts + 1)",
                 "tokens*top_k*N*e_result", "2*tokens*top_k*N*K"},

@@ -42,13 +42,14 @@ typedef struct stored_matrix {
     bw_dtype dtype;
     const bw_scaling *scaling;
     const void *data, *scales, *zeros, *whole;
+    int64_t row0; /* of the first row, among those that have scales */
 } stored_matrix;
 
 static stored_matrix stored_weights(const product *p) {
     const bw_precision *precision = p->launch->precision;
     void *const *operand = p->launch->operand;
-    return (stored_matrix){precision->weight,        precision->weight_scales, p->b,
-                           operand[BW_GEMM_B_SCALE], operand[BW_GEMM_B_ZERO],  operand[BW_GEMM_B_WHOLE_SCALE]};
+    return (stored_matrix){precision->weight,       precision->weight_scales,       p->b,   operand[BW_GEMM_B_SCALE],
+                           operand[BW_GEMM_B_ZERO], operand[BW_GEMM_B_WHOLE_SCALE], p->row0};
 }
 
 /* Elements [k, k + count) of row `row`, scaled; k is a multiple of PIECE. */
@@ -59,7 +60,7 @@ static void read_stored(stored_matrix from, int64_t columns, int64_t row, int64_
     decode_stored(from.dtype, (const uint8_t *)line + k / info->block_elems * info->block_bytes, count, out);
     if (scaling->type == BW_NONE) return;
     const int64_t each = scaling->columns ? scaling->columns : columns;
-    const int64_t groups = bw_ceil_div(columns, each), high = scaling->rows ? row / scaling->rows : 0;
+    const int64_t groups = bw_ceil_div(columns, each), high = scaling->rows ? (from.row0 + row) / scaling->rows : 0;
     const float whole = scaling->whole != BW_NONE ? load_scalar(scaling->whole, from.whole, 0) : 1.0f;
     for (int64_t i = 0; i < count;) {
         const int64_t group = (k + i) / each, end = bw_min64(count, (group + 1) * each - k);

@@ -64,6 +64,13 @@ BW_DEVICE void bw_copy_async(void *to_shared, const void *from, bool there) {
                  : "memory");
 }
 
+// 4, 8 or 16 bytes, through L1: what other warps read, too.
+template <int bytes>
+BW_DEVICE void bw_copy_async_shared(void *to_shared, const void *from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(bw_shared_address(to_shared)), "l"(from), "n"(bytes)
+                 : "memory");
+}
+
 BW_DEVICE void bw_copy_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }

@@ -172,15 +172,11 @@ template <typename T>
 __global__ void __launch_bounds__(threads, 2)
     moe_tensor_kernel(const T *a, const T *b, const int *rows, const int *offsets, T *d, experts_shape shape) {
     for (int tile = (int)blockIdx.x;; tile += (int)gridDim.x) {
-        // An expert has as many tiles as parts of its rows times parts of its B's.
-        const int part = tile / shape.tiles_n;
-        const bw_expert_part found = bw_find_part<edge>(offsets, shape.experts, part, (int)threadIdx.x % 32);
-        if (found.count == 0) break;
-        const int first = __ldg(offsets + found.expert), end = __ldg(offsets + found.expert + 1);
-        const int parts = (end - first + edge - 1) / edge;
-        const int own = tile - (part - (found.first - first) / edge) * shape.tiles_n;
-        const int row0 = first + own % parts * edge;
-        const int64_t column0 = own / parts * edge;
+        const bw_expert_tile found =
+            bw_find_tile<edge>(offsets, shape.experts, shape.tiles_n, tile, (int)threadIdx.x % 32);
+        if (found.expert < 0) break;
+        const int row0 = found.row0, end = found.end;
+        const int64_t column0 = found.column * edge;
         const T *of_b = b + (found.expert * shape.n + column0) * shape.k;
         float acc[4][4][4] = {};
         multiply_tile(scattered_of(a, rows + row0, end - row0, shape.k), source_of(of_b, shape.n - column0, shape.k),

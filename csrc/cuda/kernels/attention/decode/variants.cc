@@ -103,48 +103,24 @@ bw_status prepare_scratch(const bw_launch *sets, int64_t set_count, int64_t firs
     return bw_status_first(status, copied);
 }
 
-bw_status make_spec(const bw_launch *sets, int64_t set_count, const bw_decode_plan &plan, bw_cuda_launch_spec *out) {
-    const bw_launch &set = sets[0];
-    *out = {};
-    BW_TRY(choose(set.precision->cache, bw_decode_shape(set.dims, set.precision->cache), plan, out));
-    BW_TRY(bw_cuda_prepare_spec(sets, set_count, out));
-    return check_residents(set.device, plan, out);
-}
-
-// What a search for the fastest plan works with.
-struct plan_search {
-    const bw_launch *sets;
-    int64_t set_count;
-    const bw_decode_plan *plans;
-    bw_cuda_launch_spec spec;  // of the candidate that is timed
-};
-
-bw_status ready_plan(void *context, int candidate, int64_t first, int launches) {
-    plan_search *self = (plan_search *)context;
-    const bw_decode_plan &plan = self->plans[candidate];
-    BW_TRY(make_spec(self->sets, self->set_count, plan, &self->spec));
-    const int64_t count = bw_min64(launches, self->set_count);
-    return prepare_scratch(self->sets, self->set_count, first % self->set_count, count, plan);
-}
-
-bw_status enqueue_plan(void *context, int, int64_t launch) {
-    plan_search *self = (plan_search *)context;
-    bw_launch set = self->sets[launch % self->set_count];
-    set.state = &self->spec;
-    return bw_cuda_prepared_launch(&set);
-}
-
-// The plan of a launch: the first of a single one, else the fastest.
-bw_status choose_plan(const bw_launch *sets, int64_t set_count, bw_decode_plan *out) {
-    const bw_dtype dtype = sets[0].precision->cache;
+bw_decode_plan numbered_plan(const bw_dims *dims, bw_dtype dtype, const bw_device_facts *facts, int number) {
     bw_decode_plan plans[bw_decode_plans_most];
-    const int count = bw_decode_plan_list(sets[0].dims, dtype, &sets[0].device->facts, plans);
-    plan_search search = {sets, set_count, plans, {}};
-    const bw_search_calls calls = {ready_plan, enqueue_plan, &search};
-    int best = 0;
-    BW_TRY(bw_cuda_choose_plan(sets, set_count, bw_decode_plan_key(sets[0].dims, dtype), &calls, count, &best));
-    *out = plans[best];
-    return BW_OK;
+    bw_decode_plan_list(dims, dtype, facts, plans);
+    return plans[number];
+}
+
+bw_status choose_plan(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts, int number,
+                      bw_cuda_launch_spec *out) {
+    const bw_dtype dtype = precision->cache;
+    return choose(dtype, bw_decode_shape(dims, dtype), numbered_plan(dims, dtype, facts, number), out);
+}
+
+bw_status ready_plan(const bw_launch *sets, int64_t set_count, int number, int64_t first, int64_t launches,
+                     bw_cuda_launch_spec *spec) {
+    bw_device *device = sets[0].device;
+    const bw_decode_plan plan = numbered_plan(sets[0].dims, sets[0].precision->cache, &device->facts, number);
+    BW_TRY(check_residents(device, plan, spec));
+    return prepare_scratch(sets, set_count, first % set_count, bw_min64(launches, set_count), plan);
 }
 
 }  // namespace
@@ -190,18 +166,12 @@ bw_status bw_splitkv_extra_cost(const bw_dims *dims, const bw_precision *precisi
 }
 
 bw_status bw_splitkv_prepare(const bw_launch *sets, int64_t set_count, void **state) {
-    bw_decode_plan plan;
-    BW_TRY(choose_plan(sets, set_count, &plan));
-    bw_cuda_launch_spec *spec = (bw_cuda_launch_spec *)malloc(sizeof *spec);
-    if (!spec) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
-    bw_status status = make_spec(sets, set_count, plan, spec);
-    if (!status) status = prepare_scratch(sets, set_count, 0, set_count, plan);
-    if (status) {
-        bw_cuda_prepared_release(spec);
-        return status;
-    }
-    *state = spec;
-    return BW_OK;
+    const bw_dims *dims = sets[0].dims;
+    const bw_dtype dtype = sets[0].precision->cache;
+    bw_decode_plan plans[bw_decode_plans_most];
+    const int count = bw_decode_plan_list(dims, dtype, &sets[0].device->facts, plans);
+    return bw_cuda_prepare_fastest_ready(sets, set_count, bw_decode_plan_key(dims, dtype), choose_plan, ready_plan,
+                                         count, state);
 }
 
 bw_status bw_splitkv_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out) {

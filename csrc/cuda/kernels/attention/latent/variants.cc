@@ -1,7 +1,5 @@
 // The entries of mla_decode's Hopper kernel for the table: refusals, plans, preparation with the search for the
 // fastest.
-#include <stdlib.h>
-
 #include "cuda/kernels/attention/attention.h"
 #include "cuda/kernels/attention/latent/plan.h"
 #include "cuda/kernels/attention/shape.h"
@@ -121,27 +119,9 @@ bw_status first_choose(const bw_dims *dims, const bw_precision *precision, const
     return choose(dims, precision, plan_of(dims, precision, facts), out);
 }
 
-// What a search for the fastest plan works with.
-struct plan_search {
-    const bw_launch *sets;
-    int64_t set_count;
-    plan_list list;
-    bw_cuda_launch_spec *spec;  // of the candidate that is timed
-};
-
-bw_status ready_plan(void *context, int candidate, int64_t, int) {
-    plan_search *self = (plan_search *)context;
-    free(self->spec->maps);
-    *self->spec = {};
-    BW_TRY(choose(self->sets[0].dims, self->sets[0].precision, self->list.plans[candidate], self->spec));
-    return bw_cuda_prepare_spec(self->sets, self->set_count, self->spec);
-}
-
-bw_status enqueue_plan(void *context, int, int64_t launch) {
-    plan_search *self = (plan_search *)context;
-    bw_launch set = self->sets[launch % self->set_count];
-    set.state = self->spec;
-    return bw_cuda_prepared_launch(&set);
+bw_status choose_plan(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts, int number,
+                      bw_cuda_launch_spec *out) {
+    return choose(dims, precision, list_plans(dims, facts).plans[number], out);
 }
 
 }  // namespace
@@ -188,20 +168,9 @@ bw_status bw_latent_extra_cost(const bw_dims *dims, const bw_precision *precisio
 }
 
 bw_status bw_latent_prepare(const bw_launch *sets, int64_t set_count, void **state) {
-    bw_cuda_launch_spec *spec = (bw_cuda_launch_spec *)calloc(1, sizeof *spec);
-    if (!spec) return bw_fail(BW_CODE_MEMORY, "out of host memory for a prepared launch");
-    plan_search search = {sets, set_count, list_plans(sets[0].dims, &sets[0].device->facts), spec};
-    const bw_search_calls calls = {ready_plan, enqueue_plan, &search};
-    int best = 0;
-    bw_status status = bw_cuda_choose_plan(sets, set_count, plan_key(sets[0].dims, sets[0].precision), &calls,
-                                           search.list.count, &best);
-    if (!status) status = ready_plan(&search, best, 0, 0);
-    if (status) {
-        bw_cuda_prepared_release(spec);
-        return status;
-    }
-    *state = spec;
-    return BW_OK;
+    const bw_dims *dims = sets[0].dims;
+    return bw_cuda_prepare_fastest(sets, set_count, plan_key(dims, sets[0].precision), choose_plan,
+                                   list_plans(dims, &sets[0].device->facts).count, state);
 }
 
 bw_status bw_latent_describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out) {

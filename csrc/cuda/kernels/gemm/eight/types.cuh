@@ -30,11 +30,16 @@ BW_DEVICE void bw_multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Why tensor cores have no such products.
+// Why tensor cores have no such products; and of gemm, whose sums of INT8 are of all of K.
+static inline const char *bw_products_refuse(const bw_precision *precision, const bw_device_facts *facts) {
+    return precision->compute == BW_FP8_E4M3 && (!facts->own || 10 * facts->own->major + facts->own->minor < 89)
+               ? "products of E4M3 need compute capability 8.9"
+               : nullptr;
+}
 static inline const char *bw_gemm_products_refuse(const bw_dims *dims, const bw_precision *precision,
                                                   const bw_device_facts *facts) {
-    if (precision->compute == BW_FP8_E4M3 && (!facts->own || 10 * facts->own->major + facts->own->minor < 89))
-        return "products of E4M3 need compute capability 8.9";
+    const char *reason = bw_products_refuse(precision, facts);
+    if (reason) return reason;
     if (precision->compute == BW_INT8 && dims->value[BW_GEMM_K] > INT32_MAX / (128 * 128))
         return "sums of more than 131071 products of INT8 may pass 2^31";
     return nullptr;
@@ -68,10 +73,13 @@ BW_DEVICE float bw_gemm_scale_of_column(const bw_gemm_scales &scales, int64_t co
 static inline bool bw_gemm_has_groups(const bw_precision *precision) {
     return precision->activation_scales->columns != 0;
 }
-static inline bw_gemm_scales bw_gemm_scales_of(const bw_dims *dims, const bw_precision *precision) {
+static inline bw_gemm_scales bw_gemm_scales_of(int64_t k, const bw_precision *precision) {
     const bool groups = bw_gemm_has_groups(precision);
-    return {nullptr, nullptr, groups ? (int)bw_ceil_div(dims->value[BW_GEMM_K], bw_scaled_block) : 0,
+    return {nullptr, nullptr, groups ? (int)bw_ceil_div(k, bw_scaled_block) : 0,
             precision->activation_scales->rows != 0};
+}
+static inline bw_gemm_scales bw_gemm_scales_of(const bw_dims *dims, const bw_precision *precision) {
+    return bw_gemm_scales_of(dims->value[BW_GEMM_K], precision);
 }
 // They are the kernel's argument `argument`.
 static inline void bw_gemm_place_scales(bw_cuda_kernel *kernel, int argument, const bw_precision *precision) {

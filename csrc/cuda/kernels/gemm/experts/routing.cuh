@@ -47,3 +47,21 @@ BW_DEVICE bw_expert_part bw_find_part(const int *offsets, int experts, int part,
     }
     return {0, 0, 0};
 }
+
+// A tile of D: rows from row0 on, those of its expert end before `end`; `column` of its B's tiles. expert < 0: none.
+struct bw_expert_tile {
+    int expert, row0, end, column;
+};
+
+// An expert has as many tiles as parts of its rows times `columns` of its B's. Those that share rows of B are
+// neighbors.
+template <int most>
+BW_DEVICE bw_expert_tile bw_find_tile(const int *offsets, int experts, int columns, int tile, int lane) {
+    const int part = tile / columns;
+    const bw_expert_part found = bw_find_part<most>(offsets, experts, part, lane);
+    if (found.count == 0) return {-1, 0, 0, 0};
+    const int first = __ldg(offsets + found.expert), end = __ldg(offsets + found.expert + 1);
+    const int parts = (end - first + most - 1) / most;
+    const int own = tile - (part - (found.first - first) / most) * columns;
+    return {found.expert, first + own % parts * most, end, own / parts};
+}

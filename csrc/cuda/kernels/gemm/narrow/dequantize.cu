@@ -80,6 +80,11 @@ bw_status bw_dequantize_choose(const bw_dims *dims, const bw_precision *precisio
                              out);
 }
 
+bw_status bw_dequantize_into_scratch(int64_t n, int64_t k, const bw_precision *precision, int64_t offset,
+                                     bw_cuda_launch_spec *out) {
+    return choose_dequantize(n, k, precision, bw_from_scratch(offset), out);
+}
+
 const char *bw_separate_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const char *reason = refuses(dims->value[BW_GEMM_N], dims->value[BW_GEMM_K]);
     return reason ? reason : bw_gemm_tensor_refuses(dims, precision, facts);
@@ -101,8 +106,7 @@ bool bw_separate_prefers(const bw_dims *dims, const bw_precision *, const bw_dev
 
 bw_status bw_separate_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                              bw_cuda_launch_spec *out) {
-    const bool is_bf16 = precision->activation == BW_BF16;
-    const bw_precision *plain = bw_precision_get(is_bf16 ? BW_PRECISION_BF16 : BW_PRECISION_FP16);
+    const bw_precision *plain = bw_precision_of_activations(precision);
     BW_TRY(choose_dequantize(dims->value[BW_GEMM_N], dims->value[BW_GEMM_K], precision, bw_from_scratch(0), out));
     const int first = out->kernels;
     for (const auto &product : products) {

@@ -159,7 +159,8 @@ BW_DEVICE int64_t operator+(int64_t before, bw_eighth i) {
 // What formats have unless they say otherwise.
 struct bw_weights {
     using activation = __half;  // and result
-    static constexpr int scale_bytes = 0, zero_bytes = 0, per_factor = 0, scale_unit = 1;
+    static constexpr int scale_bytes = 0, zero_bytes = 0, per_factor = 0, scale_unit = 1, scale_rows = 1;
+    static constexpr int activation_bytes = 2;
     static constexpr bool has_mins = false, has_offset = false, has_nan = false;
     static constexpr bw_last_factor last = BW_LAST_NONE;
     static constexpr float unit = 1.0f;           // of what the first two pairs hold,
