@@ -339,10 +339,6 @@ def _bitsandbytes(config: Mapping[str, Any]) -> _Layouts:
     return [("Linear", {True: _Layout("bitsandbytes 8 bits", "int8", 8, (1, 0), 4)}[config["load_in_8bit"]])]
 
 
-def _mxfp4(_config: Mapping[str, Any]) -> _Layouts:
-    return [("experts", _Layout("mxfp4", "mxfp4", 4, (1, 32), 1))]
-
-
 def _modelopt(config: Mapping[str, Any]) -> _Layouts:
     nvfp4 = _Layout("modelopt NVFP4", "nvfp4", 4, (1, 16), 1, matrix_bytes=8)
     fp8 = _Layout("modelopt FP8", "fp8_tensor", 8, matrix_bytes=8)
@@ -355,7 +351,7 @@ METHODS: dict[str, Callable[[Mapping[str, Any]], _Layouts]] = {
     "fp8": _fp8,
     "compressed-tensors": _compressed_tensors,
     "bitsandbytes": _bitsandbytes,
-    "mxfp4": _mxfp4,
+    "mxfp4": lambda _config: [("experts", _Layout("mxfp4", "mxfp4", 4, (1, 32), 1))],
     "modelopt": _modelopt,
 }
 
