@@ -317,6 +317,20 @@ def test_products_of_eight_bits_and_their_faults_on_a_gpu(name: str) -> None:
                             assert not case.verify(0.05, case.run({part: other}))["verified"], f"{part} {what}"
 
 
+@pytest.mark.cuda
+def test_verify_finds_sums_that_tensor_cores_add_up_alone() -> None:
+    """PyTorch lets them, or has FP32 add up sums of 128."""
+    torch = pytest.importorskip("torch")
+    shape = {"M": 64, "N": 256, "K": 4096}
+    with _core.Device("cuda") as device, _core.Case(device, "gemm", "fp8_tensor", shape) as case:
+        stored = {name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, data in case.inputs().items()}
+        a, b = (stored[name].cuda().view(torch.float8_e4m3fn).reshape(-1, 4096) for name in "AB")
+        scales = (stored[f"{name}_scale"].cuda().view(torch.float32).reshape(()) for name in "AB")
+        product = partial(torch._scaled_mm, a, b.t(), *scales, out_dtype=torch.float16)
+        found = [product(use_fast_accum=fast).cpu().numpy().tobytes() for fast in (False, True)]
+        assert [case.verify(0.05, {"D": bits})["verified"] for bits in found] == [True, False]
+
+
 @on_each_device
 def test_sums_of_bytes_at_their_largest(kernel_device: Any) -> None:
     """128 * 128 so many times, times 2^-17, is 16 383.875, in FP16 16384; one more might not fit 32 bits."""
