@@ -257,6 +257,15 @@ static void check_few_keys() {
     }
 }
 
+// Caches of 8 bits, on an H200 4 to 9 % faster than large blocks: as many small ones first as multiprocessors hold.
+static void check_first_of_eight_bits() {
+    const int64_t shapes[][3] = {{64, 8192, 1}, {8, 4096, 8}, {1, 32768, 64}};  // batch, keys, splits
+    for (const auto &shape : shapes) {
+        const bw_decode_plan first = plans_of(BW_INT8, shape[0], shape[1], 32, 8, 128)[0];
+        CHECK(first.warps == 4 && first.resident == 4 && first.splits == shape[2]);
+    }
+}
+
 // Of the divisions that were measured on an H200 these were the fastest.
 static void check_many_columns() {
     const struct {
@@ -495,6 +504,7 @@ static void check_ragged() {
     for (int b = 0; b < 64; b++) lengths[b] = 128 + 128 * b;
     const plan_vector longer = plans_of(BW_FP16, 64, 8192, 32, 8, 128, 0, lengths);
     CHECK(has(longer, 8, 1, 2, 16) && longer[0].runs == 16);
+    CHECK(plans_of(BW_INT8, 64, 8192, 32, 8, 128, 0, lengths)[0].runs == 16);
 }
 
 // FP32: what takes at most 3 % more than the fastest on an H200; heads of a group have a place, blocks fit every card,
@@ -551,6 +561,7 @@ static const struct {
               {"waiting_blocks", check_waiting_blocks},
               {"large_groups", check_large_groups},
               {"few_keys", check_few_keys},
+              {"first_of_eight_bits", check_first_of_eight_bits},
               {"many_columns", check_many_columns},
               {"parts", check_parts},
               {"even_runs", check_even_runs},
