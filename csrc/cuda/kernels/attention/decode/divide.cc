@@ -342,8 +342,8 @@ bool takes_direct(const plan_list &list) {
            value[BW_DECODE_BATCH] <= 65535 && value[BW_DECODE_NUM_KV_HEADS] <= INT32_MAX / (1024 * head_dim);
 }
 
-// First come small blocks for few keys, and where caches of 8 bits give many warps work, else large ones, which have
-// less to put together.
+// First come small blocks for few keys, and of long rows of 8 bits where each gets many keys, else large ones, which
+// have less to put together.
 void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
     const int64_t *value = list->dims->value, head_dim = value[BW_DECODE_HEAD_DIM], units = list->card.units;
     const bool floats = list->dtype == BW_FP32, narrow = list->narrow();
@@ -377,7 +377,8 @@ void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
     list->add_splits(large, large.step_keys);
     const int large_end = list->count;
     list->add_runs(large);
-    if ((few || (narrow && !list->dims->list)) && head_dim <= 128) {
+    const bool many_keys = list->blocks(large, bw_ceil_div(nothing.longest, 512)) >= 3 * (double)units;
+    if (head_dim <= 128 && (few || (narrow && head_dim > 64 && many_keys && !list->dims->list))) {
         const bool one_each = pairs_end > small_end && list->blocks(pairs, halves) <= (double)units;
         list->put_first(one_each ? small_end : 0, one_each ? pairs_end : small_end);
     } else {
