@@ -307,8 +307,8 @@ void plan_list::put_first(int first, int end) {
         const bw_decode_plan &plan = plans[i];
         if (plan.cluster > 0 || plan.own_keys > 0) continue;
         const double turns = blocks(plan, plan.splits) / (double)(card.units * plan.resident);
-        // Each split adds to what is read back.
-        const double share = turns / ceil(turns) - 0.002 * (double)plan.splits;
+        // Each split adds to what is read back, and each turn of blocks begins with waiting for memory.
+        const double share = turns / ceil(turns) - 0.1 * ceil(turns) - 0.002 * (double)plan.splits;
         if (share > best_share) best = i;
         best_share = fmax(share, best_share);
     }
@@ -377,7 +377,7 @@ void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
     list->add_splits(large, large.step_keys);
     const int large_end = list->count;
     list->add_runs(large);
-    const bool many_keys = list->blocks(large, bw_ceil_div(nothing.longest, 512)) >= 3 * (double)units;
+    const bool many_keys = list->blocks(large, bw_ceil_div(nothing.longest, 512)) >= 2 * (double)units;
     if (head_dim <= 128 && (few || (narrow && head_dim > 64 && many_keys && !list->dims->list))) {
         const bool one_each = pairs_end > small_end && list->blocks(pairs, halves) <= (double)units;
         list->put_first(one_each ? small_end : 0, one_each ? pairs_end : small_end);
