@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from operations import OPERATIONS, Arrays
+from operations import OPERATIONS, ROUNDOFF, Arrays
 from precisions import TYPES
 
 from bwprof import _core
@@ -24,6 +24,18 @@ def excess(found: np.ndarray, expected: np.ndarray, limit: float, spacing: float
     """Each element's error beyond what a subnormal result is off by, in parts of what it may be; NaN for NaN."""
     scale = np.maximum(np.abs(expected), np.sqrt(np.mean(expected**2)))
     return np.maximum(np.abs(found - expected) - spacing / 2, 0.0) / (limit * np.maximum(scale, spacing))
+
+
+def excess_of_rows(
+    found: np.ndarray, expected: np.ndarray, typical: float, roundoff: float, freedom: float
+) -> np.ndarray:
+    """Each row's root mean square of errors, in parts of what chance allows: a sum of squares of normal variables is
+    beyond that once in e^10 (Laurent and Massart)."""
+    size = np.sqrt(np.mean(expected**2, axis=-1, keepdims=True))
+    scale = np.maximum(size, np.sqrt(np.mean(expected**2)))
+    half_unit = np.ldexp(roundoff, np.frexp(expected)[1] - 1)
+    squares = np.mean((found - expected) ** 2 / ((typical * scale) ** 2 + half_unit**2 / 3), axis=-1)
+    return np.sqrt(squares / (1 + 2 * np.sqrt(10 / freedom) + 20 / freedom))
 
 
 class CaseWithin:
@@ -157,3 +169,7 @@ def check(device: Any, operation: str, variant: str, precision: str, shape: dict
             assert error[worst] <= 1, (
                 f"{name}{[int(i) for i in worst]} of {shape}: error {error[worst]:.3g} times the {limit:.3g} allowed"
             )
+            if typical := OPERATIONS[operation].typical_error(precision, case.params):
+                roundoff = ROUNDOFF[operands[name]["dtype"]]
+                rows = excess_of_rows(found, expected[name], typical[0], roundoff, typical[1])
+                assert rows.max() <= 1, f"{name}[{rows.argmax()}] of {shape}: its row errs by {rows.max():.3g} times"

@@ -10,6 +10,7 @@ import pytest
 
 import bwprof
 from bwprof import _core
+from bwprof.analysis.prediction import catalog
 
 np = pytest.importorskip("numpy")
 
@@ -123,6 +124,17 @@ def test_fp32_prefill_is_split_where_tensor_cores_are_worth_it(gpu: _core.Device
     rows = {row["name"]: row for row in gpu.variants("attention_prefill", "fp32", _complete("attention_prefill", {}))}
     capability = (gpu.facts()["major"], gpu.facts()["minor"])
     assert rows["split" if capability in [(8, 0), (9, 0), (10, 0)] else "flash"]["default"]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["bf16", "fp8_e4m3", "int8"])
+def test_peaks_are_in_the_ratio_of_data_sheets(gpu: _core.Device, precision: str) -> None:
+    """Those of tensor cores, whatever the clock."""
+    entry, peaks = catalog.find(gpu.facts()["name"]), gpu.facts()["peak_tflops"]
+    if entry is None:
+        pytest.skip("no card of the catalog")
+    ratio = entry.tflops.get(precision, math.nan) / entry.tflops["fp16"]
+    assert peaks[precision] / peaks["fp16"] == pytest.approx(ratio, rel=0.02, nan_ok=True)
 
 
 def _complete(operation: str, params: dict[str, int]) -> dict[str, int]:

@@ -67,6 +67,11 @@ def test_precisions_differ_in_color(sight: str) -> None:
         assert difference(one.color, other.color, sight) >= LEAST, (one, other)
 
 
+def test_no_two_precisions_share_a_color() -> None:
+    for one, other in combinations(map(style, registry.precision_names()), 2):
+        assert difference(one.color, other.color, "all colors") >= LEAST, (one, other)
+
+
 @pytest.mark.parametrize("sight", SIGHTS)
 def test_parts_differ_in_color_and_hatch(sight: str) -> None:
     for one, other in combinations([part_style(place) for place in range(7)], 2):
@@ -76,7 +81,7 @@ def test_parts_differ_in_color_and_hatch(sight: str) -> None:
 
 def test_precisions_differ_without_color() -> None:
     found = styles([*registry.precision_names(), "mine", "yours", "theirs", "nobody's"])
-    first = [*found.values()][:11]  # later ones repeat colors
+    first = [*found.values()][:11]  # later ones repeat hatches and markers
     for looks in zip(*((look.color, look.hatch, look.marker) for look in first), strict=True):
         assert len(set(looks)) == len(first)
     assert found["fp16"] == style("fp16") == styles(["fp16", "mine"])["fp16"]

@@ -77,10 +77,10 @@ def test_bytes_of_published_models(name: str) -> None:
         ),
         (
             {"quant_method": "fp8", "weight_block_size": [128, 128]},
-            "fp8_e4m3",
+            "fp8_block",
             lambda r, c: r * c + 4 * (r // 128) * (c // 128),
         ),
-        ({"quant_method": "fp8"}, "fp8_e4m3", lambda r, c: r * c + 8),
+        ({"quant_method": "fp8"}, "fp8_tensor", lambda r, c: r * c + 8),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8", lambda r, c: r * c + 4 * r),
         (
             {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True},
@@ -88,7 +88,7 @@ def test_bytes_of_published_models(name: str) -> None:
             lambda r, c: r * c / 2 + r * c / 64 + 4 * r * c / 16384 + 1024,
         ),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", lambda r, c: r * c / 2 + r * c / 16 + 8),
-        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8_e4m3", lambda r, c: r * c + 8),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8_tensor", lambda r, c: r * c + 8),
         (compressed(FLOAT8 | {"strategy": "channel"}), "fp8_w8a16_bf16", lambda r, c: r * c + 2 * r),
         (compressed(FLOAT8 | {"strategy": "tensor"}), "fp8_w8a16_bf16", lambda r, c: r * c + 2),
         (
@@ -116,9 +116,15 @@ def test_every_scheme_has_its_bytes_and_a_precision(quantization: dict[str, Any]
     assert set(stored.tensors["ffn_up"]) == {precision}
 
 
-@pytest.mark.parametrize(("kind", "precision"), [("float", "fp8_e4m3"), ("int", "int8")])
-def test_quantized_activations_have_products_of_eight_bits(kind: str, precision: str) -> None:
-    eight = {"num_bits": 8, "type": kind, "strategy": "channel"}
+@pytest.mark.parametrize(
+    ("kind", "strategy", "precision"),
+    [
+        *(("float", "channel", "fp8_e4m3"), ("float", "tensor", "fp8_tensor"), ("float", "block", "fp8_block")),
+        *(("int", "channel", "int8"), ("int", "tensor", "int8")),
+    ],
+)
+def test_quantized_activations_have_products_of_eight_bits(kind: str, strategy: str, precision: str) -> None:
+    eight = {"num_bits": 8, "type": kind, "strategy": strategy}
     quantization = compressed(eight)
     quantization["config_groups"]["group_0"]["input_activations"] = eight
     _, stored = load_model(SMALL | {"quantization_config": quantization})
@@ -159,7 +165,7 @@ def test_a_quantized_head() -> None:
     mixed = SMALL | {"quantization_config": {"quant_method": "fp8", "ignore": ["model.layers.0.self_attn.v_proj"]}}
     roles = bwprof.model_step(mixed, device=DEVICE).frame
     assert {"q", "k", "v"} < set(roles["role"])
-    assert roles[roles["role"] == "v"].set_index("precision")["count"].to_dict() == {"fp8_e4m3": 1, "bf16": 1}
+    assert roles[roles["role"] == "v"].set_index("precision")["count"].to_dict() == {"fp8_tensor": 1, "bf16": 1}
 
 
 def test_groups_of_compressed_tensors_have_targets() -> None:

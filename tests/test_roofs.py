@@ -450,8 +450,8 @@ def test_the_share_of_other_processes(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_product_sizes() -> None:
-    """2 n^3 FLOP in 8 ms: 1600 GFLOP/s x 8 ms = 1.28e10 allow n = 1856, 1 TFLOP/s allows 1587, 67 allow 6447."""
-    assert [survey.product_size(rate) for rate in (1.6, 1.0, 67.0)] == [1024, 1024, 4096]
+    """2 n^3 FLOP in 4 ms: 1600 GFLOP/s x 4 ms = 6.4e9 allow n = 1473, 1 TFLOP/s 1259, 67 5117, 2141 16238."""
+    assert [survey.product_size(rate) for rate in (1.6, 1.0, 67.0, 2141.0)] == [1024, 1024, 4096, 8192]
 
 
 def test_measured_roofs(device: _core.Device) -> None:

@@ -308,8 +308,9 @@ def _int4(group: int) -> str:
 
 
 def _fp8(config: Mapping[str, Any]) -> _Layouts:
-    size = config.get("weight_block_size") or (0, 0)  # without blocks: a scale of the matrix, and one of its input
-    return [("Linear", _Layout("fp8", "fp8_e4m3", 8, (size[0], size[1]), 4 if any(size) else 8))]
+    if size := config.get("weight_block_size"):
+        return [("Linear", _Layout("fp8", "fp8_block", 8, (size[0], size[1]), 4))]
+    return [("Linear", _Layout("fp8", "fp8_tensor", 8, matrix_bytes=8))]  # a scale of the matrix, one of its input
 
 
 def _compressed_tensors(config: Mapping[str, Any]) -> _Layouts:
@@ -326,7 +327,8 @@ def _group(group: Mapping[str, Any], *, packed: bool) -> _Layout:
     label = f"compressed-tensors {kind[0]} bits {kind[1]}"
     if kind == (4, "float"):
         return _Layout(label, {16: "nvfp4", 32: "mxfp4"}[size], 4, (1, size), 1, matrix_bytes=8)
-    eight = {"float": "fp8_w8a16", "int": "int8_w8a16"} if weight_only else {"float": "fp8_e4m3", "int": "int8"}
+    fp8 = {"tensor": "fp8_tensor", "block": "fp8_block"}.get(weights["strategy"], "fp8_e4m3")
+    eight = {"float": "fp8_w8a16", "int": "int8_w8a16"} if weight_only else {"float": fp8, "int": "int8"}
     precision = {8: eight, 4: {"int": _int4(size)}}[kind[0]][kind[1]]
     side = weights.get("block_structure") or (128, 128)
     blocks = {"channel": (1, 0), "tensor": (0, 0), "group": (1, size), "block": (side[0], side[1])}
@@ -344,7 +346,7 @@ def _bitsandbytes(config: Mapping[str, Any]) -> _Layouts:
 
 def _modelopt(config: Mapping[str, Any]) -> _Layouts:
     nvfp4 = _Layout("modelopt NVFP4", "nvfp4", 4, (1, 16), 1, matrix_bytes=8)
-    fp8 = _Layout("modelopt FP8", "fp8_e4m3", 8, matrix_bytes=8)
+    fp8 = _Layout("modelopt FP8", "fp8_tensor", 8, matrix_bytes=8)
     return [("Linear", {"NVFP4": nvfp4, "FP8": fp8}[config["quant_algo"]])]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 from bwprof import registry
@@ -39,9 +40,14 @@ _STYLES = (
     Style("#9A2D4F", "\\\\..", "*"),
 )
 
-# Those, then each color with the hatch and the marker of the place before, of the second before, ...: 121 differ.
+# Theirs, and those of further precisions, which differ as much for most people.
+_MORE_COLORS = ("#3300FF", "#AAAA55", "#DD1144", "#8888EE", "#CC00AA", "#556633", "#554488", "#CC9999")
+_COLORS = (*(look.color for look in _STYLES), *_MORE_COLORS)
+
+# Each color with a hatch and a marker, then with those of the place before, of the second before, ...: 209 differ.
 _LOOKS = [
-    replace(_STYLES[place - turn], color=own.color) for turn in range(len(_STYLES)) for place, own in enumerate(_STYLES)
+    replace(_STYLES[(place - turn - place // len(_STYLES)) % len(_STYLES)], color=color)
+    for turn, (place, color) in product(range(len(_STYLES)), enumerate(_COLORS))
 ]
 
 # Parts of a whole: Paul Tol's bright colors, and hatches.
@@ -57,7 +63,7 @@ def style(precision: str) -> Style:
 def styles(precisions: Iterable[str]) -> dict[str, Style]:
     """Return the styles of the precisions of one picture: by place in the registry, of unknown ones the next free."""
     known = registry.precision_names()
-    spare, count = _LOOKS[len(known) :], max(1, len(_STYLES) - len(known))  # of which `count` repeat no color
+    spare, count = _LOOKS[len(known) :], max(1, len(_COLORS) - len(known))  # of which `count` repeat no color
     chosen: dict[str, Style] = {}
     for name in dict.fromkeys(precisions):
         if (canonical := registry.precision_name(name)) in known:

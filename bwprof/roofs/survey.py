@@ -39,7 +39,7 @@ _CLOSEST = 1.04
 _RATE_SECONDS = 0.03
 _RATES_SHARE = 2.0  # rates are measured if the deadline leaves so many of the streams' budgets
 _REST_SECONDS = 1.0
-_PRODUCT_SECONDS = 8e-3  # of a product at the peak rate
+_PRODUCT_SECONDS = 4e-3  # of a product at the peak rate
 _ASSUMED_TFLOPS = 67.0  # where no peak is known
 
 
@@ -324,7 +324,7 @@ def measure_rates(device: _core.Device, poll: Poll = None) -> tuple[Rate, ...]:
 
 
 def product_size(peak_tflops: float) -> int:
-    """Return the largest power of two n whose 2 n^3 FLOP take at most 8 ms at a rate.
+    """Return the largest power of two n whose 2 n^3 FLOP take at most 4 ms at a rate.
 
     Examples
     --------

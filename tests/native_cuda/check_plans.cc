@@ -257,6 +257,27 @@ static void check_few_keys() {
     }
 }
 
+// The first plan is the fastest of an H200, or takes at most 6 % longer. In 8 bits, small blocks take some 400 keys.
+static void check_first_plans() {
+    const struct {
+        bw_dtype dtype;
+        int64_t batch, keys, heads, kv_heads, head_dim;
+        int warps;
+        int64_t splits;
+    } shapes[] = {{BW_INT8, 64, 8192, 32, 8, 128, 4, 1},  {BW_INT8, 8, 4096, 32, 8, 128, 4, 8},
+                  {BW_INT8, 1, 32768, 32, 8, 128, 4, 64}, {BW_INT8, 16, 8192, 28, 4, 128, 4, 8},
+                  {BW_INT8, 9, 4096, 32, 8, 96, 4, 7},    {BW_INT8, 10, 2000, 32, 8, 128, 4, 6},
+                  {BW_INT8, 1, 4096, 32, 8, 128, 8, 16},  {BW_INT8, 4, 2048, 32, 8, 128, 8, 4},
+                  {BW_INT8, 4, 4096, 64, 4, 128, 8, 4},   {BW_FP16, 3, 8192, 32, 8, 128, 8, 5},
+                  {BW_FP16, 20, 8192, 32, 2, 128, 8, 3},  {BW_FP32, 9, 4096, 32, 2, 64, 4, 14},
+                  {BW_FP32, 23, 5003, 24, 2, 128, 4, 5}};
+    for (const auto &shape : shapes) {
+        const bw_decode_plan first =
+            plans_of(shape.dtype, shape.batch, shape.keys, shape.heads, shape.kv_heads, shape.head_dim)[0];
+        CHECK(first.warps == shape.warps && first.splits == shape.splits);
+    }
+}
+
 // Of the divisions that were measured on an H200 these were the fastest.
 static void check_many_columns() {
     const struct {
@@ -495,6 +516,7 @@ static void check_ragged() {
     for (int b = 0; b < 64; b++) lengths[b] = 128 + 128 * b;
     const plan_vector longer = plans_of(BW_FP16, 64, 8192, 32, 8, 128, 0, lengths);
     CHECK(has(longer, 8, 1, 2, 16) && longer[0].runs == 16);
+    CHECK(plans_of(BW_INT8, 64, 8192, 32, 8, 128, 0, lengths)[0].runs == 16);
 }
 
 // FP32: what takes at most 3 % more than the fastest on an H200; heads of a group have a place, blocks fit every card,
@@ -547,17 +569,11 @@ static void check_float_rows() {
 static const struct {
     const char *name;
     void (*check)();
-} checks[] = {{"division", check_division},
-              {"waiting_blocks", check_waiting_blocks},
-              {"large_groups", check_large_groups},
-              {"few_keys", check_few_keys},
-              {"many_columns", check_many_columns},
-              {"parts", check_parts},
-              {"even_runs", check_even_runs},
-              {"ragged", check_ragged},
-              {"float_rows", check_float_rows},
-              {"shared_keys", check_shared_keys},
-              {"cache", check_cache}};
+} checks[] = {
+    {"division", check_division},     {"waiting_blocks", check_waiting_blocks}, {"large_groups", check_large_groups},
+    {"few_keys", check_few_keys},     {"first_plans", check_first_plans},       {"many_columns", check_many_columns},
+    {"parts", check_parts},           {"even_runs", check_even_runs},           {"ragged", check_ragged},
+    {"float_rows", check_float_rows}, {"shared_keys", check_shared_keys},       {"cache", check_cache}};
 
 int main(int count, char **words) {
     for (const auto &one : checks) {

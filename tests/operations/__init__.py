@@ -42,6 +42,9 @@ class Operation:
     worked: list[tuple[str, Shape, int, int, int]]
     # By precision and parameters; relative to the larger of the value and the outputs' root mean square; 0 = equal.
     allowed_error: Callable[[str, Shape], float] = lambda precision, p: 0.0
+    # Where rows are bounded, too: the root mean square of a row's errors, relative as above, and how many independent
+    # errors such a row has; None = they are not.
+    typical_error: Callable[[str, Shape], tuple[float, float] | None] = lambda precision, p: None
     # More shapes for every kernel, by backend: those of models.
     grid: dict[str, list[Shape]] = field(default_factory=dict)
 

@@ -115,8 +115,8 @@ OPERATIONS = {
     "kv_gather": Operation(
         shapes=[
             {"batch": b, "kv_len": kv, "num_kv_heads": g, "head_dim": d, "page_size": page, "dequantize": number % 2}
-            for number, (b, kv, g, d) in enumerate([*GATHERS, *GATHERS[1:]])
             for page in (1, 16, 13)
+            for number, (b, kv, g, d) in enumerate([*GATHERS, *GATHERS[1:]])
         ],
         small={"batch": 2, "kv_len": 24, "num_kv_heads": 2, "head_dim": 16},
         reference=gather,

@@ -11,7 +11,8 @@ void bw_cuda_version_text(int version, char *out, size_t out_size) {
     snprintf(out, out_size, "%d.%d", version / 1000, version % 1000 / 10);
 }
 
-/* Dense flops per multiprocessor and cycle, FP32 accumulation: half on GeForce and TITAN cards of some generations. */
+/* Dense flops per multiprocessor and cycle, FP32 accumulation: half on GeForce and TITAN cards of some generations.
+ * Of 8 bits twice as many as of FP16; INT8 is not halved, and FP8 begins with 8.9. */
 static const struct {
     int major, minor;
     int fp32, tf32, fp16, bf16;
@@ -35,6 +36,8 @@ static void look_up_tflops(bw_device_facts *facts, int64_t clock_khz) {
         facts->peak_tflops[BW_TF32] = catalog[i].tf32 * tensor_scale;
         facts->peak_tflops[BW_FP16] = catalog[i].fp16 * tensor_scale;
         facts->peak_tflops[BW_BF16] = catalog[i].bf16 * tensor_scale;
+        facts->peak_tflops[BW_INT8] = 2 * catalog[i].fp16 * scale;
+        if (own->major > 8 || own->minor == 9) facts->peak_tflops[BW_FP8_E4M3] = 2 * catalog[i].fp16 * tensor_scale;
         snprintf(facts->tflops_source, sizeof facts->tflops_source,
                  "catalog: dense FLOP per SM and cycle x %d SMs x %lld MHz (maximum SM clock)", facts->units,
                  (long long)(clock_khz / 1000));

@@ -294,11 +294,6 @@ static int dequantize_operands(const bw_dims *dims, const bw_precision *precisio
     return weight_operands(dims, precision, bw_operand_make("D", BW_OUT, precision->result, BW_SHAPE(n, k)), out);
 }
 
-/* A difference or none, and a product with a scale. */
-static bw_checked_int dequantize_flops(const bw_dims *dims) {
-    return bw_mul3(2, dims->value[BW_WEIGHT_N], dims->value[BW_WEIGHT_K]);
-}
-
 static bw_rows dequantize_rows(const bw_dims *dims, const bw_precision *precision) {
     (void)precision;
     const int64_t parts = bw_ceil_div(dims->value[BW_WEIGHT_K], PART);
@@ -333,8 +328,7 @@ const bw_op bw_op_weight_dequantize = {
     .params = weight_params,
     .param_count = sizeof weight_params / sizeof weight_params[0],
     .precisions = BW_NARROW_WEIGHT_PRECISIONS,
-    .formula = {"N*K*e_weight + weight_scales(N, K)", "N*K*e_result", "2*N*K"},
-    .flops = dequantize_flops,
+    .formula = {"N*K*e_weight + weight_scales(N, K)", "N*K*e_result", "0"},
     .operands = dequantize_operands,
     .rows = dequantize_rows,
     .reference = dequantize_reference,

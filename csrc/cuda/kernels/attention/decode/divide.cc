@@ -307,8 +307,8 @@ void plan_list::put_first(int first, int end) {
         const bw_decode_plan &plan = plans[i];
         if (plan.cluster > 0 || plan.own_keys > 0) continue;
         const double turns = blocks(plan, plan.splits) / (double)(card.units * plan.resident);
-        // Each split adds to what is read back.
-        const double share = turns / ceil(turns) - 0.002 * (double)plan.splits;
+        // Each split adds to what is read back, and each turn of blocks begins with waiting for memory.
+        const double share = turns / ceil(turns) - 0.1 * ceil(turns) - 0.002 * (double)plan.splits;
         if (share > best_share) best = i;
         best_share = fmax(share, best_share);
     }
@@ -342,7 +342,8 @@ bool takes_direct(const plan_list &list) {
            value[BW_DECODE_BATCH] <= 65535 && value[BW_DECODE_NUM_KV_HEADS] <= INT32_MAX / (1024 * head_dim);
 }
 
-// First come small blocks for few keys, else large ones, which have less to put together.
+// First come small blocks for few keys, and of long rows of 8 bits where each gets many keys, else large ones, which
+// have less to put together.
 void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
     const int64_t *value = list->dims->value, head_dim = value[BW_DECODE_HEAD_DIM], units = list->card.units;
     const bool floats = list->dtype == BW_FP32, narrow = list->narrow();
@@ -376,7 +377,8 @@ void list_direct(plan_list *list, const bw_decode_plan &nothing, bool few) {
     list->add_splits(large, large.step_keys);
     const int large_end = list->count;
     list->add_runs(large);
-    if (few && head_dim <= 128) {
+    const bool many_keys = list->blocks(large, bw_ceil_div(nothing.longest, 512)) >= 2 * (double)units;
+    if (head_dim <= 128 && (few || (narrow && head_dim > 64 && many_keys && !list->dims->list))) {
         const bool one_each = pairs_end > small_end && list->blocks(pairs, halves) <= (double)units;
         list->put_first(one_each ? small_end : 0, one_each ? pairs_end : small_end);
     } else {

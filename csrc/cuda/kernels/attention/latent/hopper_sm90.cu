@@ -254,8 +254,7 @@ struct latent_left : latent_consumer<narrow, false, T> {
             }
         }
         store_two(this->factors_word(), make_float2(factor[0], factor[1]));
-        __syncwarp();
-        this->arrive(this->at.weights_full());
+        bw_barrier_arrive(this->at.weights_full());
         this->exchanges++;
     }
     template <bool masked>
@@ -365,8 +364,7 @@ struct latent_right : latent_consumer<narrow, true, T> {
                      : "=f"(this->shrink[0]), "=f"(this->shrink[1])
                      : "r"(this->factors_word())
                      : "memory");
-        __syncwarp();
-        this->arrive(this->at.weights_empty());
+        bw_barrier_arrive(this->at.weights_empty());
         this->exchanges++;
     }
 
@@ -412,8 +410,8 @@ BW_DEVICE void attend(const CUtensorMap &q_map, const CUtensorMap &cache_map, T 
         bw_tensor_prefetch(cache_map);
         bw_barrier_init(at.query_full(), 1);
         bw_barrier_init(at.query_empty(), 4);
-        bw_barrier_init(at.weights_full(), 4);
-        bw_barrier_init(at.weights_empty(), 4);
+        bw_barrier_init(at.weights_full(), bw_warpgroup);
+        bw_barrier_init(at.weights_empty(), bw_warpgroup);
         bw_barrier_init(at.scores_done(), 4);
         for (int i = 0; i < stages * panels; i++) bw_barrier_init(at.full(0, i), narrow ? 4 : 1);
         for (int i = 0; i < stages * groups; i++) {

@@ -37,7 +37,8 @@ constexpr int stands_at = weights_at, gathered_bytes = tile_heads * bw_latent_di
 constexpr int shared_bytes = bw_panels_spare + barriers_at + barriers * (int)sizeof(uint64_t);
 static_assert(shared_bytes <= 232448, "what a block may have");
 
-// Full ones wait for bytes or for the warps that write, empty ones for the warps that read.
+// Full ones wait for bytes or for the warps that write, empty ones for the warps that read; those of the weights for
+// all threads that do.
 struct latent_barriers {
     uint32_t base;
     __device__ __forceinline__ uint32_t query_full() const {
