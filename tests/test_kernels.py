@@ -264,7 +264,9 @@ def error_of_fp8(x: dict[str, np.ndarray], shape: dict[str, int]) -> np.ndarray:
     """What each element may err by where E4M3 holds the queries and there is one K/V head.
 
     A weight times its value's scale is rounded to E4M3: by 2^-4 of itself, or by 2^-10 where 2^4 is the largest weight
-    of a tile of 128 keys times its largest scale. Tensor cores keep 13 bits of each of four sums that make a score."""
+    of a tile of 128 keys times its largest scale. Before that FP16 holds its exponent, of no more than 14, it, its
+    value's scale and both's product: 2^-7 of it. Of each of four sums that make a score tensor cores keep 13 bits, of
+    which FP16 holds 11; its key's scale is rounded three times."""
     scores = np.einsum("bshd,bld->bhsl", x["q"], x["k"][:, :, 0] * x["k_scale"]) / np.sqrt(shape["head_dim"])
     allowed = np.arange(shape["kv_len"]) <= np.arange(shape["seq_len"])[:, None] + shape["kv_len"] - shape["seq_len"]
     scores = np.where(allowed, scores, -np.inf)
@@ -275,7 +277,7 @@ def error_of_fp8(x: dict[str, np.ndarray], shape: dict[str, int]) -> np.ndarray:
     largest = (
         np.maximum.reduceat(weights, starts, axis=-1) * np.maximum.reduceat(scales, starts, axis=-1)[:, None, None]
     )
-    relative = 2.0**-4 + 8 * 2.0**-13 * np.where(allowed, np.abs(scores), 0).max(axis=-1)
+    relative = 2.0**-4 + 2.0**-7 + (8 * 2.0**-13 + 7 * 2.0**-11) * np.where(allowed, np.abs(scores), 0).max(axis=-1)
     kept = np.einsum("bhsl,bl,bld->bhsd", weights, scales, sizes) * relative[..., None]
     lost = 2.0**-14 * largest.max(axis=-1)[..., None] * sizes.sum(axis=1)[:, None, None]
     return (kept + lost).transpose(0, 2, 1, 3)
