@@ -309,6 +309,26 @@ def test_prefill_in_fp8_follows_scales_that_rise_and_fall_over_many_tiles(head_d
     assert (np.abs(found - attention(x, shape, bits)["out"]) <= error_of_fp8(x, shape)).all()
 
 
+@pytest.mark.cuda
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_prefill_in_fp8_of_the_largest_factors(head_dim):
+    """All elements of a query and of a key are their largest, with one sign: no sum of products is larger."""
+    shape = {"batch": 1, "seq_len": 70, "kv_len": 300, "num_heads": 2, "num_kv_heads": 1, "head_dim": head_dim,
+             "causal": 1}  # fmt: skip
+    with _core.Device("cuda") as device, _core.Case(device, "attention_prefill", "fp8_e4m3", shape) as case:
+        operands = {operand["name"]: operand for operand in case.operands}
+        bits = case.inputs()
+        q = np.ones(operands["q"]["shape"], np.float32)
+        q[:, ::3] = -1.0
+        bits |= {"q": _core.encode("fp16", q), "k": bytes([0x7E]) * len(bits["k"])}
+        bits["k_scale"] = np.linspace(0.001, 0.003, 300, dtype=np.float32).tobytes()
+        if case.variant != "hopper_fp8":
+            pytest.skip(f"the default is {case.variant}")
+        found = decode(operands["out"], case.run(bits)["out"])
+        x = {name: decode(operands[name], data) for name, data in bits.items()}
+    assert (np.abs(found - attention(x, shape, bits)["out"]) <= error_of_fp8(x, shape)).all()
+
+
 # Quiet and signaling, of either sign; a number added to the exponent of some makes a number of them.
 NANS = {
     "fp32": (np.uint32, (0x7FC00000, 0x7FC00001, 0x7F800001, 0x7FD55555, 0xFFAAAAAA, 0xFFFFFFFF)),
