@@ -4,8 +4,8 @@
 //             once, a tile of 128 keys after the other, and lies behind its scales as shared memory is to hold it. The
 //             order of its keys is the one in which a thread's scores become a fragment of weights: nothing has to be
 //             exchanged between threads;
-//   attend    queries are rounded to E4M3 as they are read, each row by its largest element, and stay in registers. A
-//             score takes its key's scale before softmax, a weight its value's behind it.
+//   attend    queries are rounded to E4M3 as they are read, each pair of rows by its largest element, and stay in
+//             registers. A score takes its key's scale before softmax, a weight its value's behind it.
 // The matrix unit keeps sums in registers and reads shared memory: while it works, other units reach the former half as
 // often, and the latter answers late. So scores are sums in FP16, in half as many registers, softmax works on pairs of
 // them, and scales are read a tile ahead. Queries become 7/8 at most: 128 products with elements of K, 448 at most, do
@@ -234,8 +234,8 @@ struct fp8_consumer {
     uint32_t of_keys[keys / 8], of_values[keys / 8];  // the next tile's scales
     float largest_of_keys, power, addend[2];          // of its scales; of exponents of the thread's rows
     float top[2], sum[2], shrink[2];
-    float factor[2];        // of scores, beside their keys'
-    __half2 up[2];          // of scales of keys
+    float factor;           // of scores, beside their keys'
+    __half2 up;             // of scales of keys
     float peak;             // largest power of 2 of the values' scales so far
     uint32_t shared, used;  // tiles of K so far
     int group, reach[2];    // last key of the thread's rows
@@ -248,7 +248,7 @@ struct fp8_consumer {
     __device__ __forceinline__ void begin(int64_t at, int64_t stride, int row, int rows) {
         const int column = (int)threadIdx.x % 4 * 4;
         uint2 bits[query_steps][4];
-        float largest[2] = {1e-9f, 1e-9f};  // of rows of zeros, too; less than FP16 has
+        float largest = 1e-9f;  // of rows of zeros, too; less than FP16 has
 #pragma unroll
         for (int i = 0; i < query_steps; i++) {
 #pragma unroll
@@ -258,22 +258,18 @@ struct fp8_consumer {
                 bits[i][j] =
                     there ? __ldg((const uint2 *)(q + at + from_row * stride + from_column)) : make_uint2(0, 0);
                 const float2 a = bw_unpack_pair(bits[i][j].x, __half()), b = bw_unpack_pair(bits[i][j].y, __half());
-                largest[j % 2] =
-                    fmaxf(largest[j % 2], fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(b.x), fabsf(b.y))));
+                largest = fmaxf(largest, fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(b.x), fabsf(b.y))));
             }
         }
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            largest[half] = bw_quad_max(largest[half]);
-            factor[half] = largest[half] / most_query * scale;
-        }
+        largest = bw_quad_max(largest);
+        const float scaled = most_query / largest;
+        factor = largest / most_query * scale;
         peak = -INFINITY;
 #pragma unroll
         for (int i = 0; i < query_steps; i++) {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const float2 a = bw_unpack_pair(bits[i][j].x, __half()), b = bw_unpack_pair(bits[i][j].y, __half());
-                const float scaled = most_query / largest[j % 2];
                 query[i][j] = round_to_e4m3(a.x * scaled, a.y * scaled, b.x * scaled, b.y * scaled);
             }
         }
@@ -319,7 +315,7 @@ struct fp8_consumer {
     // Of two keys. `room` is the last key, from the tile's first on, that the row attends.
     template <bool masked>
     __device__ __forceinline__ __half2 exponents(int n, int half, __half2 addend, const int (&room)[2]) const {
-        const __half2 pair = __hfma2(half2_of(scores[n][half]), __hmul2(half2_of(of_keys[n]), up[half]), addend);
+        const __half2 pair = __hfma2(half2_of(scores[n][half]), __hmul2(half2_of(of_keys[n]), up), addend);
         if (!masked) return pair;
         const int key = 8 * n + (int)threadIdx.x % 4 * 2;
         const __half never = __ushort_as_half(0xfc00);  // minus infinity
@@ -352,8 +348,7 @@ struct fp8_consumer {
     __device__ __forceinline__ void update_softmax(const int (&room)[2]) {
         float part[2];
         shrink[0] = shrink[1] = 1.0f;
-#pragma unroll
-        for (int half = 0; half < 2; half++) up[half] = __float2half2_rn(largest_of_keys * factor[half]);
+        up = __float2half2_rn(largest_of_keys * factor);
         stand_on_maxima();
         // A function, not a loop: the compiler then mixes its instructions with those around.
         const auto weigh = [&] {
@@ -419,17 +414,17 @@ struct fp8_consumer {
         bw_registers_hold(scores);
         const int key0 = tile * keys, room[2] = {reach[0] - key0, reach[1] - key0};
         update_softmax<masked, which>(room);
+        if (!values_there) wait(used, true);
+        if (tile > 0) {
+            if (!keys_there) wait(used + 1, false);
+            read_scales(used + 1);
+        }
         bw_products_wait<0>();
         bw_registers_hold(out);
         bw_registers_hold(weights[1 - which]);
         bw_registers_hold(query);
         release(used % stages, false);
         if (!first) release((used - 1) % stages, true);
-        if (!values_there) wait(used, true);
-        if (tile > 0) {
-            if (!keys_there) wait(used + 1, false);
-            read_scales(used + 1);
-        }
         if (!first && __any_sync(bw_all_lanes, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
 #pragma unroll
             for (int n = 0; n < padded / 8; n++) {
