@@ -264,7 +264,9 @@ def error_of_fp8(x: dict[str, np.ndarray], shape: dict[str, int]) -> np.ndarray:
     """What each element may err by where E4M3 holds the queries and there is one K/V head.
 
     A weight times its value's scale is rounded to E4M3: by 2^-4 of itself, or by 2^-10 where 2^4 is the largest weight
-    of a tile of 128 keys times its largest scale. Tensor cores keep 13 bits of each of four sums that make a score."""
+    of a tile of 128 keys times its largest scale. Before that FP16 holds its exponent, of no more than 14, it, its
+    value's scale and both's product: 2^-7 of it. Of each of four sums that make a score tensor cores keep 13 bits, of
+    which FP16 holds 11; its key's scale is rounded three times."""
     scores = np.einsum("bshd,bld->bhsl", x["q"], x["k"][:, :, 0] * x["k_scale"]) / np.sqrt(shape["head_dim"])
     allowed = np.arange(shape["kv_len"]) <= np.arange(shape["seq_len"])[:, None] + shape["kv_len"] - shape["seq_len"]
     scores = np.where(allowed, scores, -np.inf)
@@ -275,7 +277,7 @@ def error_of_fp8(x: dict[str, np.ndarray], shape: dict[str, int]) -> np.ndarray:
     largest = (
         np.maximum.reduceat(weights, starts, axis=-1) * np.maximum.reduceat(scales, starts, axis=-1)[:, None, None]
     )
-    relative = 2.0**-4 + 8 * 2.0**-13 * np.where(allowed, np.abs(scores), 0).max(axis=-1)
+    relative = 2.0**-4 + 2.0**-7 + (8 * 2.0**-13 + 7 * 2.0**-11) * np.where(allowed, np.abs(scores), 0).max(axis=-1)
     kept = np.einsum("bhsl,bl,bld->bhsd", weights, scales, sizes) * relative[..., None]
     lost = 2.0**-14 * largest.max(axis=-1)[..., None] * sizes.sum(axis=1)[:, None, None]
     return (kept + lost).transpose(0, 2, 1, 3)
@@ -300,6 +302,26 @@ def test_prefill_in_fp8_follows_scales_that_rise_and_fall_over_many_tiles(head_d
         v_scale[1, 300:700] *= 1e-6
         given = {"q": ("fp16", q), "k_scale": ("fp32", k_scale), "v_scale": ("fp32", v_scale)}
         bits |= {name: _core.encode(kind, np.ascontiguousarray(x, np.float32)) for name, (kind, x) in given.items()}
+        if case.variant != "hopper_fp8":
+            pytest.skip(f"the default is {case.variant}")
+        found = decode(operands["out"], case.run(bits)["out"])
+        x = {name: decode(operands[name], data) for name, data in bits.items()}
+    assert (np.abs(found - attention(x, shape, bits)["out"]) <= error_of_fp8(x, shape)).all()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_prefill_in_fp8_of_the_largest_factors(head_dim):
+    """All elements of a query and of a key are their largest, with one sign: no sum of products is larger."""
+    shape = {"batch": 1, "seq_len": 70, "kv_len": 300, "num_heads": 2, "num_kv_heads": 1, "head_dim": head_dim,
+             "causal": 1}  # fmt: skip
+    with _core.Device("cuda") as device, _core.Case(device, "attention_prefill", "fp8_e4m3", shape) as case:
+        operands = {operand["name"]: operand for operand in case.operands}
+        bits = case.inputs()
+        q = np.ones(operands["q"]["shape"], np.float32)
+        q[:, ::3] = -1.0
+        bits |= {"q": _core.encode("fp16", q), "k": bytes([0x7E]) * len(bits["k"])}
+        bits["k_scale"] = np.linspace(0.001, 0.003, 300, dtype=np.float32).tobytes()
         if case.variant != "hopper_fp8":
             pytest.skip(f"the default is {case.variant}")
         found = decode(operands["out"], case.run(bits)["out"])

@@ -184,6 +184,17 @@ BW_PRODUCT(256, 128, float, "k8.f32.tf32.tf32", "", 128, 129, 130)
 BW_PRODUCT_OF_REGISTERS(bw_product, 64, 32, bw_e4m3, "k32.f32.e4m3.e4m3", "", 32, 33, 34, 35, 36, 37)
 BW_PRODUCT_OF_REGISTERS(bw_product, 128, 64, bw_e4m3, "k32.f32.e4m3.e4m3", "", 64, 65, 66, 67, 68, 69)
 
+// Sums of FP16: d[n][0] holds both of row 16 w + r, d[n][1] those of row + 8.
+#define BW_WORDS_4(d, i) "+r"(d[i][0]), "+r"(d[i][1]), "+r"(d[i + 1][0]), "+r"(d[i + 1][1])
+#define BW_WORDS_16(d, i) BW_WORDS_4(d, i), BW_WORDS_4(d, i + 2), BW_WORDS_4(d, i + 4), BW_WORDS_4(d, i + 6)
+BW_DEVICE void bw_product(uint32_t (&d)[16][2], const uint32_t (&a)[4], uint64_t b, int more, bw_e4m3) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\nwgmma.mma_async.sync.aligned.m64n128k32.f16.e4m3.e4m3 "
+        "{" BW_REGISTERS_32 "}, {%32, %33, %34, %35}, %36, p, 1, 1;\n}"
+        : BW_WORDS_16(d, 0), BW_WORDS_16(d, 8)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));
+}
+
 // And b with N within its rows.
 #define BW_PRODUCT_TRANSPOSED(columns, floats, T, types, ...) \
     BW_PRODUCT_OF_REGISTERS(bw_product_transposed, columns, floats, T, types, ", 1", __VA_ARGS__)

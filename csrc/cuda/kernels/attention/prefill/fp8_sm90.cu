@@ -6,9 +6,14 @@
 //             exchanged between threads;
 //   attend    queries are rounded to E4M3 as they are read, each pair of rows by its largest element, and stay in
 //             registers. A score takes its key's scale before softmax, a weight its value's behind it.
+// The matrix unit keeps sums in registers and reads shared memory: while it works, other units reach the former half as
+// often, and the latter answers late. So scores are sums in FP16, in half as many registers, softmax works on pairs of
+// them, and scales are read a tile ahead. Queries become 7/8 at most: 128 products with elements of K, 448 at most, do
+// not leave FP16's range.
 // Weights times scales of values are rounded to E4M3: exponents are taken relative to a maximum that holds the tile's
 // largest scale of a value. Tiles behind the first stand on the maximum so far, so that none has to find its own: their
-// sums say when weights leave E4M3's range, and then they are worked out again.
+// sums say when weights leave E4M3's range, and then they are worked out again. Maxima are multiples of 1/8, which FP16
+// holds.
 #include "cuda/kernels/attention/attention.h"
 
 #include "cuda/kernels/attention/prefill/hopper.cuh"
@@ -17,15 +22,16 @@ namespace {
 
 constexpr int keys = 128;  // of a tile: a row of the transposed V is a panel's
 constexpr int consumers = 2, stage_count = 4;
-constexpr float most = 448.0f;       // of E4M3
-constexpr float weight_lift = 4.0f;  // the power of 2 that is the largest weight of a tile with a new maximum
+constexpr float most = 448.0f;        // of E4M3
+constexpr float most_query = 0.875f;  // 512 times less
+constexpr float weight_lift = 4.25f;  // the power of 2 below which a tile with a new maximum has all its weights
 constexpr int64_t counters_bytes = 128;
 
-// A tile's scales. Those of values are relative to the largest, 2^power.
+// A tile's scales: relative to the largest of keys, and to 2^power, from which the largest of values is at most 1/8
+// octave away. A thread's lie together, as scale_place says.
 struct tile_scales {
-    float of_keys[keys];
-    __half of_values[keys];
-    float power, inverse, unused[2];
+    __half of_keys[keys], of_values[keys];
+    float2 of_tile[4];  // the largest of keys, and power: for each lane of a quad
 };
 
 template <int padded>
@@ -59,6 +65,10 @@ BW_DEVICE uint32_t round_to_e4m3(float a, float b, float c, float d) {
     return word;
 }
 
+BW_DEVICE float next_eighth(float x) {
+    return ceilf(8.0f * x) / 8.0f;
+}
+
 // ---- prepare ----
 
 constexpr int prepare_threads = 256;
@@ -73,6 +83,11 @@ BW_DEVICE void transpose_bytes(uint32_t (&word)[4]) {
     word[3] = __byte_perm(c, d, 0x7632);
 }
 
+// Lane c of a quad has the scores of keys 8 n + 2 c and 8 n + 2 c + 1: those of four n are 16 bytes.
+BW_DEVICE int scale_place(int key) {
+    return (key / 32 * 4 + key % 8 / 2) * 8 + key % 32 / 8 * 2 + key % 2;
+}
+
 // Block: a tile of keys of a K/V head. Keys that are not there are zeros, and so are their scales.
 template <int padded>
 __global__ void __launch_bounds__(prepare_threads)
@@ -80,8 +95,8 @@ __global__ void __launch_bounds__(prepare_threads)
                                  unsigned char *images, bw_attention_shape shape, int tiles) {
     using layout = fp8_layout<padded>;
     __shared__ uint32_t tile[keys][padded / 4 + 1];
-    __shared__ float warp_largest[keys / 32];
-    const int64_t head = blockIdx.x / tiles;  // of all entries
+    __shared__ float warp_largest[2][keys / 32];  // of keys, of values
+    const int64_t head = blockIdx.x / tiles;      // of all entries
     const int key0 = (int)(blockIdx.x % tiles) * keys, thread = (int)threadIdx.x;
     const int64_t row0 = head / shape.kv_heads * shape.keys * shape.kv_heads + head % shape.kv_heads;
     unsigned char *image = images + (int64_t)blockIdx.x * layout::image_bytes;
@@ -96,26 +111,33 @@ __global__ void __launch_bounds__(prepare_threads)
         tile[key][column / 4 + 2] = bits.z;
         tile[key][column / 4 + 3] = bits.w;
     }
-    float own = 0.0f;
+    float own[2] = {};
     if (thread < keys) {
         const bool there = key0 + thread < shape.keys;
         const int64_t row = row0 + (key0 + thread) * shape.kv_heads;
-        own = there ? v_scale[row] : 0.0f;
-        scales->of_keys[thread] = there ? k_scale[row] : 0.0f;
-        float largest = fabsf(own);
+        own[0] = there ? k_scale[row] : 0.0f;
+        own[1] = there ? v_scale[row] : 0.0f;
 #pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) {
-            largest = fmaxf(largest, __shfl_xor_sync(bw_all_lanes, largest, offset));
+        for (int i = 0; i < 2; i++) {
+            float largest = fabsf(own[i]);
+#pragma unroll
+            for (int offset = 16; offset > 0; offset /= 2) {
+                largest = fmaxf(largest, __shfl_xor_sync(bw_all_lanes, largest, offset));
+            }
+            warp_largest[i][thread / 32] = largest;
         }
-        warp_largest[thread / 32] = largest;
     }
     __syncthreads();
     if (thread < keys) {
-        float largest = 1e-18f;  // of scales that are all 0, too
-        for (float one : warp_largest) largest = fmaxf(largest, one);
-        scales->of_values[thread] = __float2half_rn(own / largest);
-        scales->power = log2f(largest);
-        scales->inverse = 1.0f / largest;
+        float largest[2] = {1e-18f, 1e-18f};  // of scales that are all 0, too
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            for (float one : warp_largest[i]) largest[i] = fmaxf(largest[i], one);
+        }
+        const float power = next_eighth(log2f(largest[1]));
+        scales->of_keys[scale_place(thread)] = __float2half_rn(own[0] / largest[0]);
+        scales->of_values[scale_place(thread)] = __float2half_rn(own[1] * exp2f(-power));
+        if (thread < 4) scales->of_tile[thread] = make_float2(largest[0], power);
     }
     // Four rows of V's transpose, and 16 keys of theirs: those that four lanes have of two neighboring fragments.
     for (int i = thread; i < padded / 4 * (keys / 16); i += prepare_threads) {
@@ -175,11 +197,10 @@ BW_DEVICE float2 shared_pair(uint32_t at) {
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(at));
     return pair;
 }
-
-BW_DEVICE uint32_t shared_word(uint32_t at) {
-    uint32_t word;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(at));
-    return word;
+BW_DEVICE void read_shared(uint32_t at, uint32_t (&word)[4]) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
+                 : "r"(at));
 }
 
 BW_DEVICE __half2 half2_of(uint32_t bits) {
@@ -193,6 +214,12 @@ BW_DEVICE uint32_t bits_of(__half2 pair) {
     return bits;
 }
 
+BW_DEVICE __half2 half2_exp2(__half2 x) {
+    uint32_t bits;
+    asm("ex2.approx.f16x2 %0, %1;" : "=r"(bits) : "r"(bits_of(x)));
+    return half2_of(bits);
+}
+
 // What a warpgroup's thread holds, and its place in the rings. The product with V of the tile before is under way while
 // a tile's softmax runs.
 template <int padded>
@@ -200,12 +227,15 @@ struct fp8_consumer {
     using layout = fp8_layout<padded>;
     static constexpr int stages = layout::stages;
     static constexpr int query_steps = padded / 32, key_steps = keys / 32;
-    static constexpr int values_at = (int)offsetof(tile_scales, of_values);
-    float out[padded / 8][4], scores[keys / 8][4];
-    uint32_t weights[key_steps][4], query[query_steps][4];
-    uint32_t pairs[keys / 8][2];  // of FP16: weights times values' scales
+    float out[padded / 8][4];
+    uint32_t scores[keys / 8][2];  // two of a row
+    uint32_t query[query_steps][4];
+    uint32_t weights[2][key_steps][4];                // of two tiles
+    uint32_t of_keys[keys / 8], of_values[keys / 8];  // the next tile's scales
+    float largest_of_keys, power, addend[2];          // of its scales; of exponents of the thread's rows
     float top[2], sum[2], shrink[2];
     float factor;           // of scores, beside their keys'
+    __half2 up;             // of scales of keys
     float peak;             // largest power of 2 of the values' scales so far
     uint32_t shared, used;  // tiles of K so far
     int group, reach[2];    // last key of the thread's rows
@@ -232,17 +262,23 @@ struct fp8_consumer {
             }
         }
         largest = bw_quad_max(largest);
-        const float up = most / largest;
-        factor = largest / most * scale;
+        const float scaled = most_query / largest;
+        factor = largest / most_query * scale;
         peak = -INFINITY;
 #pragma unroll
         for (int i = 0; i < query_steps; i++) {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const float2 a = bw_unpack_pair(bits[i][j].x, __half()), b = bw_unpack_pair(bits[i][j].y, __half());
-                query[i][j] = round_to_e4m3(a.x * up, a.y * up, b.x * up, b.y * up);
+                query[i][j] = round_to_e4m3(a.x * scaled, a.y * scaled, b.x * scaled, b.y * scaled);
             }
         }
+    }
+    __device__ __forceinline__ void wait(uint32_t tile, bool values) const {
+        bw_barrier_wait(barriers.full(tile % stages, values), tile / stages & 1);
+    }
+    __device__ __forceinline__ bool is_there(uint32_t tile, bool values) const {
+        return bw_barrier_done(barriers.full(tile % stages, values), tile / stages & 1);
     }
     // Starts scores = Q K^T.
     __device__ __forceinline__ void start_scores(int stage) {
@@ -252,136 +288,141 @@ struct fp8_consumer {
         bw_products_commit();
     }
     // Starts out += weights V.
+    template <int which>
     __device__ __forceinline__ void start_values(int stage, int more) {
         const uint64_t v = bw_describe_rows(shared + layout::v_at + stage * layout::value_bytes);
 #pragma unroll
-        for (int i = 0; i < key_steps; i++) bw_product(out, weights[i], v + 2 * i, i != 0 || more, bw_e4m3());
+        for (int i = 0; i < key_steps; i++) bw_product(out, weights[which][i], v + 2 * i, i != 0 || more, bw_e4m3());
         bw_products_commit();
     }
-    // Around all that is started before it is waited for.
-    __device__ __forceinline__ void begin_products() {
-        hold_products();
-        bw_products_begin();
-    }
-    __device__ __forceinline__ void end_products() {
-        bw_products_wait<0>();
-        hold_products();
-    }
-    __device__ __forceinline__ void hold_products() {
-        bw_registers_hold(out);
-        bw_registers_hold(weights);
-        bw_registers_hold(query);
-    }
-    // A pair of a row's exponents to its weights; `part` is what the row's sum gets.
-    __device__ __forceinline__ uint32_t weigh(float even, float odd, uint32_t of_values, __half2 &part) {
-        const __half2 pair = __floats2half2_rn(bw_exp2(even), bw_exp2(odd));
-        part = __hadd2(part, pair);
-        return bits_of(__hmul2(pair, half2_of(of_values)));
-    }
-    // All on the maxima so far; false for the warp where a weight may not be E4M3's.
-    __device__ __forceinline__ bool weigh_quickly(uint32_t of_keys_at, uint32_t of_values_at, const float (&addend)[2],
-                                                  float inverse) {
-        __half2 part[2] = {};
+    // What softmax needs beside scores, early: while products read shared memory it takes long.
+    __device__ __forceinline__ void read_scales(uint32_t tile) {
+        const uint32_t scales = shared + layout::scales_at + tile % stages * layout::scale_bytes;
+        const uint32_t own = scales + (int)threadIdx.x % 4 * 16;
 #pragma unroll
-        for (int n = 0; n < keys / 8; n++) {
-            const float2 of_keys = shared_pair(of_keys_at + 8 * n * (int)sizeof(float));
-            const uint32_t of_values = shared_word(of_values_at + 8 * n * (int)sizeof(__half));
-            const float even = of_keys.x * factor, odd = of_keys.y * factor;
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                pairs[n][half] = weigh(fmaf(scores[n][2 * half], even, addend[half]),
-                                       fmaf(scores[n][2 * half + 1], odd, addend[half]), of_values, part[half]);
-            }
+        for (int n = 0; n < keys / 8; n += 4) {
+            read_shared(own + 16 * n, *(uint32_t(*)[4]) & of_keys[n]);
+            read_shared(own + (int)offsetof(tile_scales, of_values) + 16 * n, *(uint32_t(*)[4]) & of_values[n]);
         }
-        const float2 first = __half22float2(part[0]), second = __half22float2(part[1]);
-        const bool fits = first.x <= most && first.y <= most && second.x <= most && second.y <= most;
-        if (!__all_sync(bw_all_lanes, fits)) return false;
-        sum[0] = fmaf(first.x + first.y, inverse, sum[0]);
-        sum[1] = fmaf(second.x + second.y, inverse, sum[1]);
-        shrink[0] = shrink[1] = 1.0f;
-        return true;
+        const float2 of_tile = shared_pair(scales + (int)offsetof(tile_scales, of_tile) + (int)threadIdx.x % 4 * 8);
+        largest_of_keys = of_tile.x;
+        power = of_tile.y;
     }
-    // Scores to pairs; `shrink` is what earlier sums must be multiplied by. `room[half]` is the last key, from
-    // the tile's first on, that a row attends.
+    __device__ __forceinline__ void stand_on_maxima() {
+#pragma unroll
+        for (int half = 0; half < 2; half++) addend[half] = weight_lift + power - bw_softmax_reference(top[half]);
+    }
+    // Of two keys. `room` is the last key, from the tile's first on, that the row attends.
     template <bool masked>
-    __device__ __forceinline__ void update_softmax(const int (&room)[2]) {
-        const int column = (int)threadIdx.x % 4 * 2;
-        const uint32_t scales = shared + layout::scales_at + used % stages * layout::scale_bytes;
-        const uint32_t of_keys_at = scales + column * (int)sizeof(float);
-        const uint32_t of_values_at = scales + values_at + column * (int)sizeof(__half);
-        const float2 largest = shared_pair(scales + (int)offsetof(tile_scales, power));
-        float addend[2] = {weight_lift + largest.x - top[0], weight_lift + largest.x - top[1]};
-        // Where all of a tile's values are small, so are its pairs: their sum is then taken in FP32.
-        if (!masked && largest.x > peak - 8.0f && weigh_quickly(of_keys_at, of_values_at, addend, largest.y)) return;
-        peak = fmaxf(peak, largest.x);
+    __device__ __forceinline__ __half2 exponents(int n, int half, __half2 addend, const int (&room)[2]) const {
+        const __half2 pair = __hfma2(half2_of(scores[n][half]), __hmul2(half2_of(of_keys[n]), up), addend);
+        if (!masked) return pair;
+        const int key = 8 * n + (int)threadIdx.x % 4 * 2;
+        const __half never = __ushort_as_half(0xfc00);  // minus infinity
+        return __halves2half2(key > room[half] ? never : __low2half(pair),
+                              key >= room[half] ? never : __high2half(pair));
+    }
+    // `shrink` becomes what earlier sums must be multiplied by.
+    template <bool masked>
+    __device__ __forceinline__ void raise_maxima(const int (&room)[2]) {
         float best[2] = {-INFINITY, -INFINITY};
 #pragma unroll
         for (int n = 0; n < keys / 8; n++) {
-            const float2 of_keys = shared_pair(of_keys_at + 8 * n * (int)sizeof(float));
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float &score = scores[n][i];
-                score *= (i % 2 ? of_keys.y : of_keys.x) * factor;
-                if (masked && 8 * n + column + i % 2 > room[i / 2]) score = -INFINITY;
-                best[i / 2] = fmaxf(best[i / 2], score);
+            for (int half = 0; half < 2; half++) {
+                const float2 pair = __half22float2(exponents<masked>(n, half, __half2(), room));
+                best[half] = fmaxf(best[half], fmaxf(pair.x, pair.y));
             }
         }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const float before = top[half], reached = bw_quad_max(best[half]) + largest.x;
-            top[half] = fmaxf(before, reached);
-            const float reference = bw_softmax_reference(top[half]);
-            shrink[half] = reached > before ? bw_exp2(before - reference) : 1.0f;
-            addend[half] = weight_lift + largest.x - reference;
+            const float before = top[half];
+            top[half] = fmaxf(before, next_eighth(bw_quad_max(best[half])) + power);
+            shrink[half] = bw_exp2(before - bw_softmax_reference(top[half]));
+            sum[half] *= shrink[half];
         }
-        float part[2] = {};
-#pragma unroll
-        for (int n = 0; n < keys / 8; n++) {
-            const uint32_t of_values = shared_word(of_values_at + 8 * n * (int)sizeof(__half));
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const float even = bw_exp2(scores[n][2 * half] + addend[half]);
-                const float odd = bw_exp2(scores[n][2 * half + 1] + addend[half]);
-                part[half] += even + odd;
-                pairs[n][half] = bits_of(__hmul2(__floats2half2_rn(even, odd), half2_of(of_values)));
-            }
-        }
-#pragma unroll
-        for (int half = 0; half < 2; half++) sum[half] = fmaf(sum[half], shrink[half], part[half] * largest.y);
+        stand_on_maxima();
     }
-    __device__ __forceinline__ void round_weights() {
+    // Scores to weights, on the maxima so far if they fit.
+    template <bool masked, int which>
+    __device__ __forceinline__ void update_softmax(const int (&room)[2]) {
+        float part[2];
+        shrink[0] = shrink[1] = 1.0f;
+        up = __float2half2_rn(largest_of_keys * factor);
+        stand_on_maxima();
+        // A function, not a loop: the compiler then mixes its instructions with those around.
+        const auto weigh = [&] {
+            __half2 pairs[2] = {};
+            const __half2 addends[2] = {__float2half2_rn(addend[0]), __float2half2_rn(addend[1])};
 #pragma unroll
-        for (int i = 0; i < key_steps; i++) {
+            for (int n = 0; n < keys / 8; n += 2) {
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const int n = 4 * i + j / 2 * 2;
-                weights[i][j] = round_to_e4m3(pairs[n][j % 2], pairs[n + 1][j % 2]);
+                for (int half = 0; half < 2; half++) {
+                    const __half2 first = half2_exp2(exponents<masked>(n, half, addends[half], room));
+                    const __half2 second = half2_exp2(exponents<masked>(n + 1, half, addends[half], room));
+                    pairs[half] = __hadd2(__hadd2(pairs[half], first), second);
+                    weights[which][n / 4][n % 4 + half] =
+                        round_to_e4m3(bits_of(__hmul2(first, half2_of(of_values[n]))),
+                                      bits_of(__hmul2(second, half2_of(of_values[n + 1]))));
+                }
+            }
+            const float2 sums[2] = {__half22float2(pairs[0]), __half22float2(pairs[1])};
+            part[0] = sums[0].x + sums[0].y;
+            part[1] = sums[1].x + sums[1].y;
+            return fmaxf(sums[0].x, sums[0].y) <= most && fmaxf(sums[1].x, sums[1].y) <= most;
+        };
+        if (masked || !__all_sync(bw_all_lanes, weigh())) {
+            raise_maxima<masked>(room);
+            weigh();
+        }
+        // Where all of a tile's values are small, so are its weights, but not what they count for in sums: FP32.
+        if (power < peak - 8.0f) {
+            part[0] = part[1] = 0.0f;
+#pragma unroll
+            for (int n = 0; n < keys / 8; n++) {
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const float2 pair = __half22float2(exponents<masked>(n, half, __half2(), room));
+                    part[half] += bw_exp2(pair.x + addend[half]) + bw_exp2(pair.y + addend[half]);
+                }
             }
         }
+        peak = fmaxf(peak, power);
+        const float inverse = bw_exp2(-power);
+#pragma unroll
+        for (int half = 0; half < 2; half++) sum[half] = fmaf(part[half], inverse, sum[half]);
     }
 
     __device__ __forceinline__ void release(int stage, bool values) {
         __syncwarp();  // all lanes have read their scales
         if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.empty(stage, values));
     }
-    __device__ __forceinline__ void wait(uint32_t tile, bool values) {
-        bw_barrier_wait(barriers.full(tile % stages, values), tile / stages & 1);
-    }
 
-    // The `used`th tile. `first`: of a task.
-    template <bool masked, bool first>
+    // The `used`th tile, whose weights become weights[which], and the product with V of those before. `first`: of a
+    // task.
+    template <bool masked, bool first, int which>
     __device__ __forceinline__ void take(int tile, int more) {
-        wait(used, false);
-        if (!first) wait(used - 1, true);
-        begin_products();
+        bw_registers_hold(out);
+        bw_registers_hold(weights[1 - which]);
+        bw_registers_hold(query);
         bw_registers_hold(scores);
+        bw_products_begin();
         start_scores(used % stages);
-        if (!first) start_values((used - 1) % stages, more);
+        if (!first) start_values<1 - which>((used - 1) % stages, more);
+        const bool keys_there = is_there(used + 1, false), values_there = is_there(used, true);
         bw_products_wait<first ? 0 : 1>();
         bw_registers_hold(scores);
         const int key0 = tile * keys, room[2] = {reach[0] - key0, reach[1] - key0};
-        update_softmax<masked>(room);
-        end_products();
+        update_softmax<masked, which>(room);
+        if (!values_there) wait(used, true);
+        if (tile > 0) {
+            if (!keys_there) wait(used + 1, false);
+            read_scales(used + 1);
+        }
+        bw_products_wait<0>();
+        bw_registers_hold(out);
+        bw_registers_hold(weights[1 - which]);
+        bw_registers_hold(query);
         release(used % stages, false);
         if (!first) release((used - 1) % stages, true);
         if (!first && __any_sync(bw_all_lanes, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
@@ -391,19 +432,42 @@ struct fp8_consumer {
                 for (int i = 0; i < 4; i++) out[n][i] *= shrink[i / 2];
             }
         }
-        round_weights();
         used++;
+    }
+    // weights[1] become weights[0].
+    __device__ __forceinline__ void turn() {
+#pragma unroll
+        for (int i = 0; i < key_steps; i++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) weights[0][i][j] = weights[1][i][j];
+        }
     }
     __device__ __forceinline__ void walk(int tiles, int open) {
         int tile = tiles - 1, more = 0;
-        take<true, true>(tile, 0);
-        for (tile--; tile >= open; tile--, more = 1) take<true, false>(tile, more);
-        for (; tile >= 0; tile--, more = 1) take<false, false>(tile, more);
+        wait(used, false);
+        read_scales(used);
+        take<true, true, 0>(tile--, 0);
+        for (; tile >= open; more = 1) {
+            take<true, false, 1>(tile--, more);
+            turn();
+        }
+        while (tile >= 0) {
+            take<false, false, 1>(tile--, more);
+            more = 1;
+            if (tile < 0) {
+                turn();
+                break;
+            }
+            take<false, false, 0>(tile--, 1);
+        }
         if (threadIdx.x % 32 == 0) bw_barrier_arrive(barriers.query_empty());
-        wait(used - 1, true);
-        begin_products();
-        start_values((used - 1) % stages, more);
-        end_products();
+        bw_registers_hold(out);
+        bw_registers_hold(weights[0]);
+        bw_products_begin();
+        start_values<0>((used - 1) % stages, more);
+        bw_products_wait<0>();
+        bw_registers_hold(out);
+        bw_registers_hold(weights[0]);
         release((used - 1) % stages, true);
     }
 };
