@@ -251,7 +251,7 @@ def check_kernels(cases: Iterable[tuple[str, str | None, str, str]]) -> None:
     ]
     precisions = ", ".join(dict.fromkeys(case[2] for case in cases))
     raise ValueError(
-        f"no kernel takes {precisions}: {'; '.join(lines)} (bytes and FLOPs alone: --dry-run, bwprof.cost)"
+        f"no kernel takes {precisions}: {'; '.join(lines)} (bytes and FLOPs alone: bwprof.cost)"
     )
 
 

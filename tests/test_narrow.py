@@ -404,40 +404,10 @@ def test_an_infinite_activation_makes_infinite_sums(name: str) -> None:
 # ---- what has no kernel ----
 
 
-@pytest.fixture
-def narrow_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TF32, which no processor's kernel takes, as if it were narrow."""
-    known = registry.is_narrow
-    monkeypatch.setattr(registry, "is_narrow", lambda precision: precision == "tf32" or known(precision))
-
-
 @pytest.mark.parametrize("operation", ["gemm", "attention_prefill"])
 def test_a_case_without_a_kernel_says_what_is_known(operation: str) -> None:
-    with pytest.raises(bwprof.errors.UnsupportedError, match=r"no kernel takes .*bwprof\.cost.*--dry-run"):
+    with pytest.raises(bwprof.errors.UnsupportedError, match=r"no kernel takes .*bwprof\.cost"):
         bwprof.Case(operation, precision="tf32", device="cpu")
-
-
-@pytest.mark.usefixtures("narrow_tf32")
-def test_a_dry_run_lists_what_has_no_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    words = "gemm -p M=1 -p N=64 -p K=64 --precision q4_0,tf32 --device cpu --dry-run".split()
-    assert main_sweep(words) == 0
-    line = next(line for line in capsys.readouterr().out.splitlines() if "tf32" in line)
-    assert [cell.strip() for cell in line.split("|")][1:6] == ["tf32", "-", "16.2 KiB", "256 B", "8.19e+03"]
-    assert "predicted:" in line
-
-
-@pytest.mark.usefixtures("narrow_tf32")
-def test_a_sweep_predicts_what_has_no_kernel(tmp_path: Path) -> None:
-    """64 + 64*64 numbers of 4 bytes; two blocks of 18 bytes for each of 64 rows and 64 activations of 2."""
-    written = tmp_path / "rows.json"
-    options = {"M": 1, "N": 64, "K": 64, "cache": "hot", "device": "cpu", "roofs": False}
-    bwprof.sweep("gemm", precision=["q4_0", "tf32"], output=written, **options)
-    rows = {row["precision"]: row for row in bwprof.load(written).to_dict("records")}
-    q4_0, tf32 = rows["q4_0"], rows["tf32"]
-    assert (q4_0["status"], q4_0["verified"], q4_0["bytes_read"]) == ("ok", True, 2_432)
-    assert (tf32["status"], tf32["bytes_read"], tf32["bytes_written"]) == ("predicted", 16_640, 256)
-    assert (tf32["flops"], math.isnan(tf32["time_ms"])) == (8_192, True)
-    assert "no kernel" in tf32["reason"]
 
 
 @pytest.mark.parametrize(
