@@ -250,9 +250,7 @@ def check_kernels(cases: Iterable[tuple[str, str | None, str, str]]) -> None:
         for (backend, supported), names in names_by_support.items()
     ]
     precisions = ", ".join(dict.fromkeys(case[2] for case in cases))
-    raise ValueError(
-        f"no kernel takes {precisions}: {'; '.join(lines)} (bytes and FLOPs alone: bwprof.cost)"
-    )
+    raise ValueError(f"no kernel takes {precisions}: {'; '.join(lines)} (bytes and FLOPs alone: bwprof.cost)")
 
 
 @cache

@@ -41,8 +41,8 @@ _STYLES = (
 )
 
 # Theirs, and those of further precisions, which differ as much for most people.
-_MORE_COLORS = "#3300FF #AAAA55 #DD1144 #8888EE #CC00AA #556633 #554488 #CC9999 #338811 #CC6655 #AA55BB".split()
-_COLORS = (*(look.color for look in _STYLES), *_MORE_COLORS)
+_MORE_COLORS = ("#3300FF", "#AAAA55", "#DD1144", "#8888EE", "#CC00AA", "#556633", "#554488", "#CC9999")
+_COLORS = (*(look.color for look in _STYLES), *_MORE_COLORS, "#338811", "#CC6655", "#AA55BB")
 
 # Each color with a hatch and a marker, then with those of the place before, of the second before, ...: 242 differ.
 _LOOKS = [
