@@ -179,11 +179,11 @@ class Bench:
         return min((time for time in times if time), default=None)
 
     def add(self, operation: str, params: Params, precisions: Sequence[str], *, every_variant: bool = False) -> None:
-        """A row for each precision, or for each of its variants; the first precision is FP16 or none is compared."""
+        """A row for each precision, or for each of its variants; FP16, with which others are compared, is the first."""
         fp16 = self.measure(operation, "fp16", params)[0] if precisions[0] == "fp16" else None
         label = f"{operation} {'x'.join(map(str, params.values()))}"
         for precision in precisions:
-            found = self.device.variants(operation, precision, params) if every_variant else []
+            found = self.device.variants(operation, precision, params) if every_variant and precision != "fp16" else []
             names = [
                 row["name"] for row in found if not row["refuses"] and (params.get("M") == 1 or row["name"] not in SLOW)
             ] or [None]
