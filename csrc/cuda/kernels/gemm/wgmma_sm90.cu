@@ -26,8 +26,8 @@ const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision,
 }
 
 // Where it beats cuBLASLt, and skinny, which few rows of A and of B suit better. The library's sums of INT8 take a
-// kernel more, and of E4M3 it is slow where each row has a scale; with one of the whole matrix it is as fast, and
-// faster where tiles are few. Timed on an H100 and an H200, M of 1 to 8192.
+// kernel more; of E4M3 it is slow where each row has a scale, of TF32 where wide tiles fill the device just once. Timed
+// on an H200, M of 1 to 8192, and most of it on an H100.
 bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t m = dims->value[BW_GEMM_M], units = facts->units;
     if (precision->compute == BW_INT8) return m > 16 || dims->value[BW_GEMM_N] > units * 64;
@@ -35,8 +35,7 @@ bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const 
         const int64_t tiles = tiles_of(dims, 128, 256);
         return m > 128 && m <= 256 && tiles <= units && 4 * tiles > 3 * units;
     }
-    if (precision->compute != BW_FP8_E4M3) return false;
-    if (precision->activation_scales->rows == 0) return m > 128 && tiles_of(dims, 128, 128) >= units;
+    if (precision->compute != BW_FP8_E4M3 || precision->activation_scales->rows == 0) return false;
     return m > 16 || (m > 8 && 3 * tiles_of(dims, 64, 64) >= units);
 }
 
