@@ -41,19 +41,18 @@ struct wgmma_tile {
 };
 
 struct wgmma_shape {
-    int m, n, steps;  // of K
+    int m, n, steps, share;  // of K: all, and those of a block where several make a tile
     int tiles_m, tiles_n;
     int rows, last_rows;  // of A that a step copies, and of the last tile's
     int stages;           // that are used
 };
 
-// The steps of K that a block takes: all, or a share where a cluster's blocks make a tile together.
 struct wgmma_share {
-    int first, steps;
+    int first, steps;  // of K
 };
 BW_DEVICE wgmma_share share_of(const wgmma_shape &shape) {
-    const int first = (int)((int64_t)shape.steps * blockIdx.y / gridDim.y);
-    return {first, (int)((int64_t)shape.steps * (blockIdx.y + 1) / gridDim.y) - first};
+    const int first = (int)blockIdx.y * shape.share;
+    return {first, min(shape.share, shape.steps - first)};
 }
 
 // A place in the ring of stages, and its barriers' parity.
@@ -456,15 +455,16 @@ void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cu
     const int64_t tiles = tiles_m * tiles_n, at_once = bw_min64(tiles, (int64_t)units * tile::residents);
     // A block that makes one tile begins earlier when fewer copies compete with its first ones.
     const int stages = tiles > at_once ? tile::stages : (int)bw_min64(tile::stages, single_stages);
+    const int steps = (int)bw_ceil_div(k * bytes, step_bytes), blocks = blocks_of_tile<tile>(tiles, units, steps);
     const wgmma_shape shape = {(int)m,
                                (int)n,
-                               (int)bw_ceil_div(k * bytes, step_bytes),
+                               steps,
+                               (int)bw_ceil_div(steps, blocks),
                                (int)tiles_m,
                                (int)tiles_n,
                                (int)bw_min64(m, tile::rows),
                                (int)(m - (tiles_m - 1) * tile::rows),
                                stages};
-    const int blocks = blocks_of_tile<tile>(tiles, units, shape.steps);
     bw_cuda_kernel *chosen = bw_choose(
         out, gemm_wgmma_kernel<tile, T, typename bw_gemm_types<T>::result, grouped>,
         dim3((unsigned)at_once, (unsigned)blocks), dim3(tile::threads), tile::shared_bytes,
