@@ -41,18 +41,19 @@ struct wgmma_tile {
 };
 
 struct wgmma_shape {
-    int m, n, steps, share;  // of K: all, and those of a block where several make a tile
+    int m, n, steps;  // of K
     int tiles_m, tiles_n;
     int rows, last_rows;  // of A that a step copies, and of the last tile's
     int stages;           // that are used
 };
 
+// The steps of K that a block takes: all, or a share where a cluster's blocks make a tile together.
 struct wgmma_share {
-    int first, steps;  // of K
+    int first, steps;
 };
 BW_DEVICE wgmma_share share_of(const wgmma_shape &shape) {
-    const int first = (int)blockIdx.y * shape.share;
-    return {first, min(shape.share, shape.steps - first)};
+    const int first = (int)((int64_t)shape.steps * blockIdx.y / gridDim.y);
+    return {first, (int)((int64_t)shape.steps * (blockIdx.y + 1) / gridDim.y) - first};
 }
 
 // A place in the ring of stages, and its barriers' parity.
@@ -270,35 +271,36 @@ BW_DEVICE void sum_steps(consumer<tile> &self, int steps, Sum (&sums)[tile::colu
 }
 
 // Factors of a step's sums where each 128 of K have scales of their own: a lane asks for those of every fourth step, of
-// its two rows and of the tile's columns, four steps ahead, and all lanes of a quad take them from each other.
+// its two rows and of each `width` columns, four steps ahead, and all lanes of a quad take them from each other.
+template <int columns>
 struct step_factors {
-    const float *of_rows[2], *of_columns;
-    int steps;
-    float rows[2], columns;  // that are asked for
-    float products[2], factor[2];
-    __device__ __forceinline__ step_factors(const bw_gemm_scales &scales, const wgmma_shape &shape, int row, int column,
-                                            int steps)
-        : steps(steps), factor{} {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            of_rows[i] = &scales.a[(int64_t)min(row + 8 * i, shape.m - 1) * scales.groups];
-        }
-        of_columns = &scales.b[(int64_t)(column / bw_scaled_block) * scales.groups];
-    }
-    __device__ __forceinline__ void load(int first) {
+    static constexpr int width = columns < 128 ? columns : 128, parts = columns / width;
+    float of_row[2], of_columns[parts];  // that are asked for
+    float products[parts][2], factor[parts][2] = {};
+    __device__ __forceinline__ void load(const bw_gemm_scales &scales, const wgmma_shape &shape, int row, int column,
+                                         int first, int steps) {
         const int step = min(first + (int)threadIdx.x % 4, steps - 1);
 #pragma unroll
-        for (int i = 0; i < 2; i++) rows[i] = load_early(of_rows[i] + step);
-        columns = load_early(of_columns + step);
-    }
-    __device__ __forceinline__ void find(int step) {
-        if (step % 4 == 0) {
-#pragma unroll
-            for (int i = 0; i < 2; i++) products[i] = rows[i] * columns;
-            load(step + 4);
+        for (int i = 0; i < 2; i++) {
+            of_row[i] = load_early(&scales.a[(int64_t)min(row + 8 * i, shape.m - 1) * scales.groups + step]);
         }
 #pragma unroll
-        for (int i = 0; i < 2; i++) factor[i] = __shfl_sync(bw_all_lanes, products[i], step % 4, 4);
+        for (int i = 0; i < parts; i++) {
+            const int square = min(column + width * i, shape.n - 1) / bw_scaled_block;
+            of_columns[i] = load_early(&scales.b[(int64_t)square * scales.groups + step]);
+        }
+    }
+    __device__ __forceinline__ void find(const bw_gemm_scales &scales, const wgmma_shape &shape, int row, int column,
+                                         int step, int steps) {
+        if (step % 4 == 0) {
+#pragma unroll
+            for (int i = 0; i < 2 * parts; i++) products[i / 2][i % 2] = of_row[i % 2] * of_columns[i / 2];
+            load(scales, shape, row, column, step + 4, steps);
+        }
+#pragma unroll
+        for (int i = 0; i < 2 * parts; i++) {
+            factor[i / 2][i % 2] = __shfl_sync(bw_all_lanes, products[i / 2][i % 2], step % 4, 4);
+        }
     }
 };
 
@@ -307,10 +309,13 @@ struct step_factors {
 template <typename tile, bool grouped>
 struct short_sums {
     static constexpr int eights = tile::columns / 8;
-    static_assert(tile::columns <= bw_scaled_block, "its columns share a scale");
+    using factors = step_factors<tile::columns>;
     consumer<tile> &self;
     float (&totals)[eights][4];
-    step_factors own;
+    const bw_gemm_scales &scales;
+    const wgmma_shape &shape;
+    const int row, column, steps;
+    factors own;
     int before;  // stage
 
     __device__ __forceinline__ void add(const float (&sums)[eights][4]) {
@@ -318,7 +323,7 @@ struct short_sums {
         for (int n = 0; n < eights; n++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                totals[n][i] += grouped ? sums[n][i] * own.factor[i / 2] : sums[n][i];
+                totals[n][i] += grouped ? sums[n][i] * own.factor[8 * n / factors::width][i / 2] : sums[n][i];
             }
         }
     }
@@ -330,7 +335,7 @@ struct short_sums {
         bw_registers_hold(done);
         if (step > 0) self.release(before);
         add(done);
-        if (grouped) own.find(step);
+        if (grouped) own.find(scales, shape, row, column, step, steps);
         before = self.at.stage;
         self.at.advance();
     }
@@ -339,9 +344,9 @@ struct short_sums {
         bw_registers_hold(sums);
         add(sums);
     }
-    __device__ __forceinline__ void sum(int steps) {
+    __device__ __forceinline__ void sum() {
         float even[eights][4], odd[eights][4] = {};
-        if (grouped) own.load(0);
+        if (grouped) own.load(scales, shape, row, column, 0, steps);
         int step = 0;
         for (; step + 1 < steps; step += 2) {
             take(even, odd, step);
@@ -379,8 +384,7 @@ BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const w
         tile_scales<tile::columns> own;
         if (bw_gemm_types<T>::scaled && !grouped) own.load(scales, shape, row, column0);
         if constexpr (std::is_same_v<T, bw_e4m3>) {
-            const step_factors factors(of_share, shape, row, column0, share.steps);
-            short_sums<tile, grouped>{self, sums, factors, 0}.sum(share.steps);
+            short_sums<tile, grouped>{self, sums, of_share, shape, row, column0, share.steps, {}, 0}.sum();
         } else {
             sum_steps(self, share.steps, sums, T());
         }
@@ -455,16 +459,15 @@ void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cu
     const int64_t tiles = tiles_m * tiles_n, at_once = bw_min64(tiles, (int64_t)units * tile::residents);
     // A block that makes one tile begins earlier when fewer copies compete with its first ones.
     const int stages = tiles > at_once ? tile::stages : (int)bw_min64(tile::stages, single_stages);
-    const int steps = (int)bw_ceil_div(k * bytes, step_bytes), blocks = blocks_of_tile<tile>(tiles, units, steps);
     const wgmma_shape shape = {(int)m,
                                (int)n,
-                               steps,
-                               (int)bw_ceil_div(steps, blocks),
+                               (int)bw_ceil_div(k * bytes, step_bytes),
                                (int)tiles_m,
                                (int)tiles_n,
                                (int)bw_min64(m, tile::rows),
                                (int)(m - (tiles_m - 1) * tile::rows),
                                stages};
+    const int blocks = blocks_of_tile<tile>(tiles, units, shape.steps);
     bw_cuda_kernel *chosen = bw_choose(
         out, gemm_wgmma_kernel<tile, T, typename bw_gemm_types<T>::result, grouped>,
         dim3((unsigned)at_once, (unsigned)blocks), dim3(tile::threads), tile::shared_bytes,
