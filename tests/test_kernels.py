@@ -503,6 +503,10 @@ def test_verify_reports_the_rows_it_checked(kernel_device, operation):
         assert verdict["rows_checked"] >= min(4, verdict["rows_total"])
 
 
+# M, N, K, beta of which two to eight blocks make a tile together: unequal shares of K, blocks that finish no columns.
+FEW_TILES = [(40, 136, 8208, 1), (150, 1112, 4112, 0), (16, 24, 1024, 0)]
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["fp8_e4m3", "fp8_tensor", "fp8_block", "int8"])
 def test_every_tile_of_eight_bits(precision):
@@ -514,6 +518,15 @@ def test_every_tile_of_eight_bits(precision):
             (333, 776, 400, 1),
             (200, 1040, 2176, 0),
             (2200, 4616, 144, 0),
+            *FEW_TILES,
         ]:
             shape = {"M": m, "N": n, "K": k, "beta": beta}
             each_plan(device, lambda shape=shape: check(device, "gemm", "wgmma", precision, shape))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["tf32", "fp16", "bf16"])
+def test_few_tiles_of_wgmma(precision):
+    with _core.Device("cuda") as device:
+        for m, n, k, beta in FEW_TILES:
+            check(device, "gemm", "wgmma", precision, {"M": m, "N": n, "K": k, "beta": beta})

@@ -15,17 +15,23 @@ def show(line: str = "") -> None:
     sys.stdout.flush()
 
 
+def texts(row: Sequence[object]) -> list[str]:
+    """Floats with four significant digits."""
+    return [f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row]
+
+
+def show_row(row: Sequence[object], widths: Sequence[int]) -> None:
+    """Left column flush left, the others flush right."""
+    first, *others = zip(texts(row), widths, strict=True)
+    show("  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]))
+
+
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Left column flush left, the others flush right; floats with four significant digits."""
-    text = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in [list(heads), *text]) for i in range(len(heads))]
+    text = [texts(row) for row in [heads, *rows]]
+    widths = [max(len(row[i]) for row in text) for i in range(len(heads))]
     show(f"\n{title}")
-    for row in [list(heads), *text]:
-        show(
-            "  ".join(
-                cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-            )
-        )
+    for row in text:
+        show_row(row, widths)
 
 
 def measure(

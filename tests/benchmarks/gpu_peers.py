@@ -44,7 +44,9 @@ class Peers:
         self.device = device
         self.cache_bytes = device.facts()["cache_bytes"]
 
-    def time_ns(self, make_set: Callable[[], Callable[[], object]], touched_bytes: int) -> float:
+    def time_ns(
+        self, make_set: Callable[[], Callable[[], object]], touched_bytes: int, max_seconds: float = 2.0
+    ) -> float:
         """make_set allocates one buffer set and returns its launch."""
         torch = self.torch
         sets = min(SETS_MOST, max(1, -(-COLD_CACHE_FACTOR * self.cache_bytes // touched_bytes)))
@@ -57,6 +59,7 @@ class Peers:
                 sets=sets,
                 footprint_bytes=touched_bytes,
                 timer="graph",
+                max_seconds=max_seconds,
             )
         launches.clear()
         torch.cuda.empty_cache()
@@ -64,13 +67,15 @@ class Peers:
             raise RuntimeError(f"not cold: {result['cache_note']}")
         return float(result["median_ns"])
 
-    def time_or_why(self, make_set: Callable[[], Callable[[], object]], touched_bytes: int) -> tuple[float | None, str]:
+    def time_or_why(
+        self, make_set: Callable[[], Callable[[], object]], touched_bytes: int, max_seconds: float = 2.0
+    ) -> tuple[float | None, str]:
         """The time, or why there is none: not for this type, head or group; out of memory; what no graph captures.
 
         An exception holds the frames that it went through, and they the tensors: the memory is given back when it and
         its frames are gone, before anybody measures again."""
         try:
-            return self.time_ns(make_set, touched_bytes), ""
+            return self.time_ns(make_set, touched_bytes, max_seconds), ""
         except (RuntimeError, TypeError, ValueError, _core.UnavailableError) as error:
             why = (str(error).splitlines() or [type(error).__name__])[0][:100]
             failure: BaseException | None = error

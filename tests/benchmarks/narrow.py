@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from common import gb_s, machine, measure, show, table
+from common import gb_s, machine, measure, show, show_row, table
 from gpu_peers import Peers
 
 from bwprof import _core, registry
@@ -25,6 +25,7 @@ Params = dict[str, int]
 Sets = list[Callable[[], Callable[[], object]]]  # each makes a buffer set of PyTorch's and returns its launch
 
 HEADS = ["case", "precision", "variant", "us", "GB/s", "TFLOP/s", "% of roof", "roof", "x FP16", "x PyTorch"]
+WIDTHS = [40, 10, 9, 7, 6, 7, 9, 7, 6, 9]
 SHAPES = [(14336, 4096), (4096, 14336), (4096, 4096), (128256, 4096)]  # N, K: of Llama-3.1-8B
 # batch, keys, heads, K/V heads, head_dim
 DECODES = [
@@ -143,7 +144,7 @@ PEERS = {"gemm": matmul_peers, "moe_gemm": experts_peers, "mla_decode": mla_peer
 
 
 class Bench:
-    """Measures cases and collects their rows."""
+    """Measures cases, prints and collects their rows."""
 
     def __init__(self, device: _core.Device, seconds: float, peers: Peers | None, large: int) -> None:
         self.device, self.seconds, self.peers = device, seconds, peers
@@ -175,15 +176,15 @@ class Bench:
             return None
         touched = cost["bytes_read"] + cost["bytes_written"]
         sets = PEERS[operation](self.peers.torch, precision, params)
-        times = [self.peers.time_or_why(make, touched)[0] for make in sets]
+        times = [self.peers.time_or_why(make, touched, self.seconds)[0] for make in sets]
         return min((time for time in times if time), default=None)
 
     def add(self, operation: str, params: Params, precisions: Sequence[str], *, every_variant: bool = False) -> None:
-        """A row for each precision, or for each of its variants; the first precision is FP16 or none is compared."""
+        """A row for each precision, or for each of its variants; FP16, with which others are compared, is the first."""
         fp16 = self.measure(operation, "fp16", params)[0] if precisions[0] == "fp16" else None
         label = f"{operation} {'x'.join(map(str, params.values()))}"
         for precision in precisions:
-            found = self.device.variants(operation, precision, params) if every_variant else []
+            found = self.device.variants(operation, precision, params) if every_variant and precision != "fp16" else []
             names = [
                 row["name"] for row in found if not row["refuses"] and (params.get("M") == 1 or row["name"] not in SLOW)
             ] or [None]
@@ -196,6 +197,7 @@ class Bench:
                 roof = "memory" if memory > compute else "compute"
                 gains = [other / ns if other else "" for other in (fp16, peer)]
                 self.rows.append([label, precision, variant, ns / 1e3, *rates, roof, *gains])
+                show_row(self.rows[-1], WIDTHS)
 
 
 # ---- sections ----
@@ -298,8 +300,9 @@ def main() -> None:
         bench = Bench(device, args.seconds, peers, large=4096 if on_gpu else 512)
         for name in args.only:
             bench.rows = []
+            show(f"\n{name}")
+            show_row(HEADS, WIDTHS)
             SECTIONS[name](bench, args.rows, args.shapes)
-            table(name, HEADS, bench.rows)
             everything += bench.rows
             if name == "prefill" and on_gpu:
                 shapes = list(product((64, 128), (256, 2048, 16384)))

@@ -63,6 +63,27 @@ BW_DEVICE uint32_t bw_cluster_address(uint32_t shared, int block) {
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared), "r"(block));
     return address;
 }
+// Four numbers to another block's shared memory; and from one's own, added to sums.
+template <typename T>
+BW_DEVICE void bw_cluster_store(uint32_t to, const T (&part)[4]) {
+    uint32_t word[4];
+    memcpy(word, part, sizeof word);
+    asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(word[0]), "r"(word[1]),
+                 "r"(word[2]), "r"(word[3])
+                 : "memory");
+}
+template <typename T>
+BW_DEVICE void bw_shared_add(T (&sums)[4], uint32_t from) {
+    uint32_t word[4];
+    T part[4];
+    asm volatile("ld.shared::cta.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word[0]), "=r"(word[1]), "=r"(word[2]), "=r"(word[3])
+                 : "r"(from)
+                 : "memory");
+    memcpy(part, word, sizeof part);
+#pragma unroll
+    for (int i = 0; i < 4; i++) sums[i] += part[i];
+}
 BW_DEVICE void bw_cluster_push(uint32_t to, float4 part, uint32_t barrier) {
     asm volatile(
         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),

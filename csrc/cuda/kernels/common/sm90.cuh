@@ -122,7 +122,6 @@ BW_DEVICE void bw_registers_hold(uint32_t (&registers)[n][m]) {
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define BW_REGISTERS_48 \
     BW_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define BW_REGISTERS_56 BW_REGISTERS_48 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define BW_REGISTERS_64                                                                \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -145,7 +144,6 @@ BW_DEVICE void bw_registers_hold(uint32_t (&registers)[n][m]) {
 #define BW_FLOATS_16(d, i) BW_FLOATS_4(d, i), BW_FLOATS_4(d, i + 1), BW_FLOATS_4(d, i + 2), BW_FLOATS_4(d, i + 3)
 #define BW_FLOATS_32(d, i) BW_FLOATS_16(d, i), BW_FLOATS_16(d, i + 4)
 #define BW_FLOATS_48(d, i) BW_FLOATS_32(d, i), BW_FLOATS_16(d, i + 8)
-#define BW_FLOATS_56(d, i) BW_FLOATS_48(d, i), BW_FLOATS_4(d, i + 12), BW_FLOATS_4(d, i + 13)
 #define BW_FLOATS_64(d, i) BW_FLOATS_32(d, i), BW_FLOATS_32(d, i + 8)
 #define BW_FLOATS_96(d, i) BW_FLOATS_64(d, i), BW_FLOATS_32(d, i + 16)
 #define BW_FLOATS_128(d, i) BW_FLOATS_64(d, i), BW_FLOATS_64(d, i + 16)

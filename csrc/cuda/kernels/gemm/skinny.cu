@@ -30,7 +30,7 @@ bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const
     if (precision->compute == BW_TF32) return m > 2;
     if (precision->compute == BW_INT8) return true;
     // Where a scale is of the whole matrix, cuBLASLt is as fast.
-    if (precision->compute == BW_FP8_E4M3) return m <= 8 && precision->activation_scales->rows != 0;
+    if (precision->compute == BW_FP8_E4M3) return precision->activation_scales->rows != 0;
     // cuBLASLt stores 16 bytes of D's rows at once, or takes up to twice as long.
     if (m > 8) return n % 8 != 0 || n <= 25 * 1000 * 1000 / k || n <= (int64_t)facts->units * 8 * tile;
     if (m > 2) return true;

@@ -165,7 +165,7 @@ static const bw_variant rows[] = {
     {.name = "wgmma",
      .text = "Hopper's tensor cores (wgmma), fed by TMA",
      .prediction = {.changes =
-                        "wgmma and TMA: a producer keeps four to seven stages full, one to three warpgroups multiply",
+                        "wgmma and TMA: a producer keeps four to seven stages full, one or two warpgroups multiply",
                     .predicted = 1.6,
                     .because = "wgmma reads operands from shared memory: no ldmatrix, no fragments in registers"},
      .precisions = TENSOR_PRECISIONS | EIGHT_BIT_PRECISIONS,

@@ -1,12 +1,14 @@
 // gemm on Hopper's tensor cores: a warpgroup's products read A and B from shared memory, where TMA puts them.
 //   - a block per multiprocessor, two for few rows of A, walks over tiles of D; a producer thread keeps four to seven
-//     steps of K, 128 bytes of each row, on their way, past the end of a tile too. Fewer rows of A than a tile has are
-//     copied alone: what the others hold goes nowhere;
-//   - one to three warpgroups take 64 rows of the tile each, all sums in registers; the producer's warpgroup gives up
+//     steps of K, 128 bytes of each row, on their way, past the end of a tile too. Rows that A lacks are not copied,
+//     for TMA takes longer over those than over others: what they hold goes nowhere;
+//   - one or two warpgroups take 64 rows of the tile each, all sums in registers; the producer's warpgroup gives up
 //     its own;
+//   - where tiles are too few for the multiprocessors, the blocks of a cluster make one together, each a share of K;
 //   - blocks that run at the same time share rows of A and of B in the L2: tiles go down a band of 16 before the next
-//     column. (Pairs of blocks that send each other half of B, as a cluster, brought nothing on H200, and cost time in
-//     E4M3; steps of K in another order in each block cost time.)
+//     column.
+// Tried on an H200 without gain, or slower: pairs of blocks that send each other half of B; steps of K in another order
+// in each block; one warpgroup some steps behind the other; A from registers; steps copied in twos.
 // Rows of A, B and D are multiples of 16 bytes; TMA fills what lies beyond the matrices with zeros.
 #pragma once
 
@@ -21,32 +23,42 @@ namespace {
 constexpr int step_bytes = bw_panel_bytes;  // of K
 constexpr int band = 16;
 
-// What a block makes at a time: `groups` warpgroups' 64 rows and so many columns, in products of `piece` columns, which
-// warpgroups take by turns where that is less than all. So many blocks share a multiprocessor.
-template <int groups_, int columns_, int piece_ = columns_, int residents_ = 1>
+// What a block makes at a time: `groups` warpgroups' 64 rows and so many columns. So many blocks share a
+// multiprocessor.
+template <int groups_, int columns_, int residents_ = 1>
 struct wgmma_tile {
-    static constexpr int groups = groups_, columns = columns_, piece = piece_, residents = residents_;
-    static constexpr bool by_turns = groups > 1 && piece < columns;
-    static constexpr int rows = 64 * groups, pieces = columns / piece, threads = (1 + groups) * bw_warpgroup;
+    static constexpr int groups = groups_, columns = columns_, residents = residents_;
+    static constexpr int rows = 64 * groups, threads = (1 + groups) * bw_warpgroup;
     static constexpr int a_bytes = rows * step_bytes, stage_bytes = a_bytes + columns * step_bytes;
     static constexpr int stages_fit = ((residents == 1 ? 227 : 113) * 1024 - bw_panels_spare - 256) / stage_bytes;
     static constexpr int stages = stages_fit < 8 ? stages_fit : 8;
     static constexpr int shared_bytes = bw_panels_spare + stages * (stage_bytes + 2 * (int)sizeof(uint64_t));
+    // Of a cluster's exchange: the sums of 32 columns.
+    static constexpr int parts = (columns + 31) / 32, part_bytes = rows * 32 * 4;
     // Of a thread: the producer's warpgroup gives up what the others take.
-    static constexpr int registers_few = groups == 1 ? 56 : groups == 2 ? 24 : 32;
-    static constexpr int registers_many = groups == 1 ? 192 : groups == 2 ? 240 : 160;
+    static constexpr int registers_few = groups == 1 ? 56 : 24, registers_many = groups == 1 ? 192 : 240;
     static_assert(residents == (groups == 1 ? 2 : 1), "other blocks have other numbers of registers");
 };
 
 struct wgmma_shape {
     int m, n, steps;  // of K
     int tiles_m, tiles_n;
-    int rows;  // of A that a step copies
+    int rows, last_rows;  // of A that a step copies, and of the last tile's
+    int stages;           // that are used
 };
 
+// The steps of K that a block takes: all, or a share where a cluster's blocks make a tile together.
+struct wgmma_share {
+    int first, steps;
+};
+BW_DEVICE wgmma_share share_of(const wgmma_shape &shape) {
+    const int first = (int)((int64_t)shape.steps * blockIdx.y / gridDim.y);
+    return {first, (int)((int64_t)shape.steps * (blockIdx.y + 1) / gridDim.y) - first};
+}
+
 // A place in the ring of stages, and its barriers' parity.
-template <int stages>
 struct ring {
+    const int stages;
     int stage = 0;
     uint32_t parity = 0;
     __device__ __forceinline__ void advance() {
@@ -66,18 +78,21 @@ BW_DEVICE void place_tile(const wgmma_shape &shape, int index, int *row0, int *c
 }
 
 template <typename tile, typename T>
-BW_DEVICE void produce(const CUtensorMap &a_map, const CUtensorMap &b_map, const wgmma_shape &shape, uint32_t stages,
-                       uint32_t full, uint32_t empty) {
+BW_DEVICE void produce(const CUtensorMap &a_map, const CUtensorMap &last_map, const CUtensorMap &b_map,
+                       const wgmma_shape &shape, uint32_t stages, uint32_t full, uint32_t empty) {
     constexpr int step_elems = step_bytes / (int)sizeof(T);
-    ring<tile::stages> at;
+    const wgmma_share share = share_of(shape);
+    ring at = {shape.stages};
     for (int index = (int)blockIdx.x; index < shape.tiles_m * shape.tiles_n; index += (int)gridDim.x) {
         int row0, column0;
         place_tile<tile>(shape, index, &row0, &column0);
-        for (int step = 0; step < shape.steps; step++, at.advance()) {
+        const bool is_last = row0 + tile::rows >= shape.m;
+        const int rows = is_last ? shape.last_rows : shape.rows;
+        for (int step = share.first; step < share.first + share.steps; step++, at.advance()) {
             const uint32_t a = stages + at.stage * tile::stage_bytes, barrier = full + 8 * at.stage;
             bw_barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
-            bw_barrier_expect(barrier, (shape.rows + tile::columns) * step_bytes);
-            bw_tensor_load(a, a_map, barrier, step * step_elems, row0);
+            bw_barrier_expect(barrier, (rows + tile::columns) * step_bytes);
+            bw_tensor_load(a, is_last ? last_map : a_map, barrier, step * step_elems, row0);
             bw_tensor_load(a + tile::a_bytes, b_map, barrier, step * step_elems, column0);
         }
     }
@@ -155,6 +170,35 @@ struct tile_scales {
     }
 };
 
+// Where a cluster's blocks make a tile together, each adds up and finishes some of its columns, 32 at a time. The
+// others put their sums of these in its ring of stages, which nobody needs any more.
+template <typename tile, typename Sum>
+BW_DEVICE void add_up_cluster(Sum (&sums)[tile::columns / 8][4], uint32_t stages) {
+    constexpr int eights = tile::columns / 8, eight_bytes = tile::part_bytes / 4;
+    const int blocks = (int)gridDim.y, own = (int)blockIdx.y;
+    const uint32_t thread = stages + ((int)threadIdx.x - bw_warpgroup) * 16;
+    bw_cluster_sync();
+    int owner = 0, turn = 0;
+#pragma unroll
+    for (int n = 0; n < eights; n++) {
+        if (n != 0 && n % 4 == 0 && ++owner == blocks) owner = 0, turn++;
+        const uint32_t to = thread + (turn * blocks + own) * tile::part_bytes + n % 4 * eight_bytes;
+        if (owner != own) bw_cluster_store(bw_cluster_address(to, owner), sums[n]);
+    }
+    bw_cluster_sync();
+    owner = turn = 0;
+#pragma unroll
+    for (int n = 0; n < eights; n++) {
+        if (n != 0 && n % 4 == 0 && ++owner == blocks) owner = 0, turn++;
+        if (owner != own) continue;
+#pragma unroll 1
+        for (int source = 0; source < blocks; source++) {
+            const uint32_t from = thread + (turn * blocks + source) * tile::part_bytes + n % 4 * eight_bytes;
+            if (source != own) bw_shared_add(sums[n], from);
+        }
+    }
+}
+
 // D of a lane's sums, 32 columns at a time: as numbers, times the scales of their rows and columns, + c.
 template <bool scaled, bool adds, int eights, typename Sum, typename TD>
 BW_DEVICE void finish_tile(const Sum (&sums)[eights][4], const TD *c, TD *d, const tile_scales<8 * eights> &scales,
@@ -163,6 +207,7 @@ BW_DEVICE void finish_tile(const Sum (&sums)[eights][4], const TD *c, TD *d, con
     const int end = min(column0 + 8 * eights, shape.n);
 #pragma unroll
     for (int first = 0; first < eights; first += at_once) {
+        if (gridDim.y != 1 && first / at_once % (int)gridDim.y != (int)blockIdx.y) continue;
         float part[at_once][4] = {};
 #pragma unroll
         for (int n = 0; n < at_once && first + n < eights; n++) {
@@ -184,16 +229,15 @@ template <typename tile>
 struct consumer {
     uint32_t full, empty;
     uint32_t left, right;  // where the first stage's A and B are, as descriptors have it
-    int lane, group;       // group: of the block's consumers
-    ring<tile::stages> at;
+    int lane;
+    ring at;
 
-    // Starts the products of a step that is there, with a piece of its columns.
+    // Starts the products of a step that is there.
     template <typename T, typename Sum>
-    __device__ __forceinline__ void multiply(Sum (&sums)[tile::piece / 8][4], bool adds, T, int piece = 0) const {
+    __device__ __forceinline__ void multiply(Sum (&sums)[tile::columns / 8][4], bool adds, T) const {
         const uint64_t high = bw_describe_rows(0);
         const uint32_t further = at.stage * (tile::stage_bytes >> 4);
-        const uint64_t left = high | (this->left + further);
-        const uint64_t right = high | (this->right + further + piece * (tile::piece * step_bytes >> 4));
+        const uint64_t left = high | (this->left + further), right = high | (this->right + further);
         bw_registers_hold(sums);
         bw_products_begin();
 #pragma unroll
@@ -207,13 +251,6 @@ struct consumer {
     // This warp has read a stage.
     __device__ __forceinline__ void release(int stage) const {
         if (lane == 0) bw_barrier_arrive(empty + 8 * stage);
-    }
-    // Its turn to start products comes, and goes to the next one.
-    __device__ __forceinline__ void take_turn() const {
-        if (tile::by_turns) asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
-    }
-    __device__ __forceinline__ void give_turn() const {
-        if (tile::by_turns) asm volatile("bar.arrive %0, 256;" ::"r"(1 + (group + 1) % tile::groups) : "memory");
     }
 };
 
@@ -237,13 +274,12 @@ BW_DEVICE void sum_steps(consumer<tile> &self, int steps, Sum (&sums)[tile::colu
 // its two rows and of each `width` columns, four steps ahead, and all lanes of a quad take them from each other.
 template <int columns>
 struct step_factors {
-    static constexpr int width = columns % 128 == 0 ? 128 : columns % 64 == 0 ? 64 : columns % 32 == 0 ? 32 : 16;
-    static constexpr int parts = columns / width;
+    static constexpr int width = columns < 128 ? columns : 128, parts = columns / width;
     float of_row[2], of_columns[parts];  // that are asked for
-    float products[parts][2], factor[parts][2];
+    float products[parts][2], factor[parts][2] = {};
     __device__ __forceinline__ void load(const bw_gemm_scales &scales, const wgmma_shape &shape, int row, int column,
-                                         int first) {
-        const int step = min(first + (int)threadIdx.x % 4, shape.steps - 1);
+                                         int first, int steps) {
+        const int step = min(first + (int)threadIdx.x % 4, steps - 1);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             of_row[i] = load_early(&scales.a[(int64_t)min(row + 8 * i, shape.m - 1) * scales.groups + step]);
@@ -255,11 +291,11 @@ struct step_factors {
         }
     }
     __device__ __forceinline__ void find(const bw_gemm_scales &scales, const wgmma_shape &shape, int row, int column,
-                                         int step) {
+                                         int step, int steps) {
         if (step % 4 == 0) {
 #pragma unroll
             for (int i = 0; i < 2 * parts; i++) products[i / 2][i % 2] = of_row[i % 2] * of_columns[i / 2];
-            load(scales, shape, row, column, step + 4);
+            load(scales, shape, row, column, step + 4, steps);
         }
 #pragma unroll
         for (int i = 0; i < 2 * parts; i++) {
@@ -268,38 +304,63 @@ struct step_factors {
     }
 };
 
-// Tensor cores add up E4M3 less exactly than FP32 does: each step has a sum of its own, and the other warpgroups'
-// products go on while it is added to the totals. A step is a group of K, which may have scales.
+// Tensor cores add up E4M3 less exactly than FP32 does: each step has a sum of its own, which is added to the totals
+// while the next step's products go on. A step is a group of K, which may have scales.
 template <typename tile, bool grouped>
-BW_DEVICE void sum_steps(consumer<tile> &self, float (&totals)[tile::columns / 8][4], const bw_gemm_scales &scales,
-                         const wgmma_shape &shape, int row, int column) {
-    constexpr int eights = tile::piece / 8;
+struct short_sums {
+    static constexpr int eights = tile::columns / 8;
     using factors = step_factors<tile::columns>;
-    float sums[eights][4];
+    consumer<tile> &self;
+    float (&totals)[eights][4];
+    const bw_gemm_scales &scales;
+    const wgmma_shape &shape;
+    const int row, column, steps;
     factors own;
-    if (grouped) own.load(scales, shape, row, column, 0);
-    for (int step = 0; step < shape.steps; step++, self.at.advance()) {
-        self.wait();
+    int before;  // stage
+
+    __device__ __forceinline__ void add(const float (&sums)[eights][4]) {
 #pragma unroll
-        for (int piece = 0; piece < tile::pieces; piece++) {
-            self.take_turn();
-            self.multiply(sums, false, bw_e4m3(), piece);
-            self.give_turn();
-            if (grouped && piece == 0) own.find(scales, shape, row, column, step);
-            bw_products_wait<0>();
-            bw_registers_hold(sums);
-            if (piece == tile::pieces - 1) self.release(self.at.stage);
+        for (int n = 0; n < eights; n++) {
 #pragma unroll
-            for (int n = 0; n < eights; n++) {
-                const int at = piece * eights + n;
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    totals[at][i] += grouped ? sums[n][i] * own.factor[8 * at / factors::width][i / 2] : sums[n][i];
-                }
+            for (int i = 0; i < 4; i++) {
+                totals[n][i] += grouped ? sums[n][i] * own.factor[8 * n / factors::width][i / 2] : sums[n][i];
             }
         }
     }
-}
+    // Starts a step, and adds the one before; before the first one that is zeros.
+    __device__ __forceinline__ void take(float (&sums)[eights][4], float (&done)[eights][4], int step) {
+        self.wait();
+        self.multiply(sums, false, bw_e4m3());
+        bw_products_wait<1>();
+        bw_registers_hold(done);
+        if (step > 0) self.release(before);
+        add(done);
+        if (grouped) own.find(scales, shape, row, column, step, steps);
+        before = self.at.stage;
+        self.at.advance();
+    }
+    __device__ __forceinline__ void take_last(float (&sums)[eights][4]) {
+        bw_products_wait<0>();
+        bw_registers_hold(sums);
+        add(sums);
+    }
+    __device__ __forceinline__ void sum() {
+        float even[eights][4], odd[eights][4] = {};
+        if (grouped) own.load(scales, shape, row, column, 0, steps);
+        int step = 0;
+        for (; step + 1 < steps; step += 2) {
+            take(even, odd, step);
+            take(odd, even, step + 1);
+        }
+        if (step < steps) {
+            take(even, odd, step);
+            take_last(even);
+        } else {
+            take_last(odd);
+        }
+        self.release(before);
+    }
+};
 
 template <typename tile, typename T, bool grouped, typename TD>
 BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const wgmma_shape &shape, uint32_t stages,
@@ -311,8 +372,10 @@ BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const w
     uint32_t left = (stages + group * 64 * step_bytes & 0x3ffff) >> 4, right = (stages + tile::a_bytes & 0x3ffff) >> 4;
     asm volatile("" : "+r"(lane), "+r"(left), "+r"(right), "+r"(full), "+r"(empty));
     const int row_in_tile = 64 * group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + lane / 4;
-    consumer<tile> self = {full, empty, left, right, lane, group, {}};
-    if (group == tile::groups - 1) self.give_turn();
+    consumer<tile> self = {full, empty, left, right, lane, {shape.stages}};
+    const wgmma_share share = share_of(shape);
+    bw_gemm_scales of_share = scales;
+    if (grouped) of_share.a += share.first, of_share.b += share.first;
     for (int index = (int)blockIdx.x; index < shape.tiles_m * shape.tiles_n; index += (int)gridDim.x) {
         int row0, column0;
         place_tile<tile>(shape, index, &row0, &column0);
@@ -321,10 +384,11 @@ BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const w
         tile_scales<tile::columns> own;
         if (bw_gemm_types<T>::scaled && !grouped) own.load(scales, shape, row, column0);
         if constexpr (std::is_same_v<T, bw_e4m3>) {
-            sum_steps<tile, grouped>(self, sums, scales, shape, row, column0);
+            short_sums<tile, grouped>{self, sums, of_share, shape, row, column0, share.steps, {}, 0}.sum();
         } else {
-            sum_steps(self, shape.steps, sums, T());
+            sum_steps(self, share.steps, sums, T());
         }
+        if (gridDim.y != 1) add_up_cluster<tile>(sums, stages);
         constexpr bool scaled = bw_gemm_types<T>::scaled && !grouped;
         if (c) {
             finish_tile<scaled, true>(sums, c, d, own, shape, row, column0);
@@ -332,17 +396,18 @@ BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const w
             finish_tile<scaled, false>(sums, c, d, own, shape, row, column0);
         }
     }
-    if (group == 0) self.take_turn();
 }
 
 template <typename tile, typename T, typename TD, bool grouped>
 __global__ void __launch_bounds__(tile::threads, tile::residents)
-    gemm_wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map, const TD *c,
-                      TD *d, bw_gemm_scales scales, wgmma_shape shape) {
+    gemm_wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap last_map,
+                      const __grid_constant__ CUtensorMap b_map, const TD *c, TD *d, bw_gemm_scales scales,
+                      wgmma_shape shape) {
     const uint32_t stages = bw_panels_shared(), full = stages + tile::stages * tile::stage_bytes;
     const uint32_t empty = full + 8 * tile::stages;
     if (threadIdx.x == 0) {
         bw_tensor_prefetch(a_map);
+        bw_tensor_prefetch(last_map);
         bw_tensor_prefetch(b_map);
         for (int i = 0; i < tile::stages; i++) {
             bw_barrier_init(full + 8 * i, 1);
@@ -353,7 +418,7 @@ __global__ void __launch_bounds__(tile::threads, tile::residents)
     __syncthreads();
     if (threadIdx.x < bw_warpgroup) {
         bw_registers_fewer<tile::registers_few>();
-        if (threadIdx.x == 0) produce<tile, T>(a_map, b_map, shape, stages, full, empty);
+        if (threadIdx.x == 0) produce<tile, T>(a_map, last_map, b_map, shape, stages, full, empty);
     } else {
         bw_registers_more<tile::registers_many>();
         consume<tile, T, grouped>(c, d, scales, shape, stages, full, empty);
@@ -373,26 +438,44 @@ bw_tensor_view rows_of(int operand, bw_dtype dtype, int element_bytes, int64_t r
     return view;
 }
 
+// Where tiles are too few, so many blocks of a cluster make one together. Those of more than two do not fill all
+// multiprocessors: no cluster goes beyond a group of them (GPC). More than four exchange more than they gain.
+template <typename tile>
+int blocks_of_tile(int64_t tiles, int units, int steps) {
+    constexpr int most = 4;
+    static_assert((tile::parts + most - 1) * tile::part_bytes <= tile::stages * tile::stage_bytes, "the exchange");
+    const int64_t places = (int64_t)units * tile::residents, wide = places * 7 / 8 / tiles;
+    const int64_t blocks = wide > 2 ? wide : places / tiles;
+    return (int)bw_max64(1, bw_min64(bw_min64(blocks, most), steps / 4));
+}
+
 template <typename tile, typename T, bool grouped = false>
 void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cuda_launch_spec *out) {
     const bw_dtype dtype = precision->weight;
-    constexpr int bytes = (int)sizeof(T);
+    constexpr int bytes = (int)sizeof(T), single_stages = 6;
     const int64_t *value = dims->value;
     const int64_t m = value[BW_GEMM_M], n = value[BW_GEMM_N], k = value[BW_GEMM_K];
+    const int64_t tiles_m = bw_ceil_div(m, tile::rows), tiles_n = bw_ceil_div(n, tile::columns);
+    const int64_t tiles = tiles_m * tiles_n, at_once = bw_min64(tiles, (int64_t)units * tile::residents);
+    // A block that makes one tile begins earlier when fewer copies compete with its first ones.
+    const int stages = tiles > at_once ? tile::stages : (int)bw_min64(tile::stages, single_stages);
     const wgmma_shape shape = {(int)m,
                                (int)n,
                                (int)bw_ceil_div(k * bytes, step_bytes),
-                               (int)bw_ceil_div(m, tile::rows),
-                               (int)bw_ceil_div(n, tile::columns),
-                               (int)bw_min64(m, tile::rows)};
-    const int64_t tiles = (int64_t)shape.tiles_m * shape.tiles_n;
+                               (int)tiles_m,
+                               (int)tiles_n,
+                               (int)bw_min64(m, tile::rows),
+                               (int)(m - (tiles_m - 1) * tile::rows),
+                               stages};
+    const int blocks = blocks_of_tile<tile>(tiles, units, shape.steps);
     bw_cuda_kernel *chosen = bw_choose(
         out, gemm_wgmma_kernel<tile, T, typename bw_gemm_types<T>::result, grouped>,
-        dim3((unsigned)bw_min64(tiles, (int64_t)units * tile::residents)), dim3(tile::threads), tile::shared_bytes,
-        rows_of(BW_GEMM_A, dtype, bytes, m, k, shape.rows), rows_of(BW_GEMM_B, dtype, bytes, n, k, tile::columns),
-        bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C), bw_from_operand(BW_GEMM_D),
-        bw_gemm_scales_of(dims, precision), shape);
-    bw_gemm_place_scales(chosen, 4, precision);
+        dim3((unsigned)at_once, (unsigned)blocks), dim3(tile::threads), tile::shared_bytes,
+        rows_of(BW_GEMM_A, dtype, bytes, m, k, shape.rows), rows_of(BW_GEMM_A, dtype, bytes, m, k, shape.last_rows),
+        rows_of(BW_GEMM_B, dtype, bytes, n, k, tile::columns), bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C),
+        bw_from_operand(BW_GEMM_D), bw_gemm_scales_of(dims, precision), shape);
+    if (blocks > 1) chosen->cluster = blocks;
+    bw_gemm_place_scales(chosen, 5, precision);
 }
 
 }  // namespace

@@ -25,16 +25,18 @@ const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision,
     return tiles.overflow || tiles.value > INT32_MAX / 2 ? "more than 2^30 tiles" : nullptr;
 }
 
-// Where it beats cuBLASLt, with a small tile for a third of the multiprocessors, and skinny, which few rows of A and of
-// B suit better. Of INT8 the library's sums take a kernel more; of E4M3 it is as fast for few rows of A where a scale
-// is of the whole matrix. Timed on an H100 and an H200, M of 1 to 8192.
+// Where it beats cuBLASLt, and skinny, which few rows of A and of B suit better. The library's sums of INT8 take a
+// kernel more; of E4M3 it is slow where each row has a scale, of TF32 where wide tiles fill the device just once. Timed
+// on an H200, M of 1 to 8192, and most of it on an H100.
 bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    if (3 * tiles_of(dims, 64, 64) < (int64_t)facts->units) return false;
-    if (precision->compute == BW_INT8) {
-        return dims->value[BW_GEMM_M] > 16 || dims->value[BW_GEMM_N] > (int64_t)facts->units * 64;
+    const int64_t m = dims->value[BW_GEMM_M], units = facts->units;
+    if (precision->compute == BW_INT8) return m > 16 || dims->value[BW_GEMM_N] > units * 64;
+    if (precision->compute == BW_TF32) {
+        const int64_t tiles = tiles_of(dims, 128, 256);
+        return m > 128 && m <= 256 && tiles <= units && 4 * tiles > 3 * units;
     }
-    const int64_t few = precision->activation_scales->rows != 0 ? 8 : 128;
-    return precision->compute == BW_FP8_E4M3 && dims->value[BW_GEMM_M] > few;
+    if (precision->compute != BW_FP8_E4M3 || precision->activation_scales->rows == 0) return false;
+    return m > 16 || (m > 8 && 3 * tiles_of(dims, 64, 64) >= units);
 }
 
 bw_status bw_wgmma_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
@@ -44,7 +46,7 @@ bw_status bw_wgmma_choose(const bw_dims *dims, const bw_precision *precision, co
     const auto rounds = [&](int columns) { return bw_ceil_div(tiles_of(dims, 128, columns), facts->units); };
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (10 * rounds(256) <= 6 * rounds(128)) {
+        if (19 * rounds(256) <= 10 * rounds(128)) {
             choose<wgmma_tile<2, 256>, T>(dims, precision, facts->units, out);
         } else {
             choose<wgmma_tile<2, 128>, T>(dims, precision, facts->units, out);

@@ -6,9 +6,7 @@
 #include "cuda/kernels/gemm/eight/types.cuh"
 
 BW_PRODUCT(64, 32, bw_e4m3, "k32.f32.e4m3.e4m3", "", 32, 33, 34)
-BW_PRODUCT(112, 56, bw_e4m3, "k32.f32.e4m3.e4m3", "", 56, 57, 58)
 BW_PRODUCT(128, 64, bw_e4m3, "k32.f32.e4m3.e4m3", "", 64, 65, 66)
-BW_PRODUCT(192, 96, bw_e4m3, "k32.f32.e4m3.e4m3", "", 96, 97, 98)
 
 #define BW_WHOLE_4(d, i) "+r"(d[i][0]), "+r"(d[i][1]), "+r"(d[i][2]), "+r"(d[i][3])
 #define BW_WHOLE_16(d, i) BW_WHOLE_4(d, i), BW_WHOLE_4(d, i + 1), BW_WHOLE_4(d, i + 2), BW_WHOLE_4(d, i + 3)

@@ -4,14 +4,10 @@
 
 namespace {
 
-// Few rows of A: one warpgroup, two blocks a multiprocessor. Wide tiles read less, and others fill a last round better.
-using few_rows = wgmma_tile<1, 64, 64, 2>;
-using narrow = wgmma_tile<2, 112>;
+// Few rows of A: one warpgroup, two blocks a multiprocessor. Wider tiles than `square` read less, but have no registers
+// for two sums.
+using few_rows = wgmma_tile<1, 64, 2>;
 using square = wgmma_tile<2, 128>;
-using high = wgmma_tile<3, 128>;
-using wide = wgmma_tile<2, 192>;
-using wider = wgmma_tile<2, 224, 112>;
-using widest = wgmma_tile<2, 256, 128>;
 
 template <typename T, bool grouped, typename... tiles>
 int choose_among(const bw_dims *dims, const bw_precision *precision, int units, int number, bw_cuda_launch_spec *out) {
@@ -19,25 +15,20 @@ int choose_among(const bw_dims *dims, const bw_precision *precision, int units, 
     (void)((i++ == number && (choose<tiles, T, grouped>(dims, precision, units, out), true)) || ...);
     return (int)sizeof...(tiles);
 }
-template <bool grouped>
-int choose_e4m3(const bw_dims *dims, const bw_precision *precision, int units, int number, bw_cuda_launch_spec *out) {
-    return choose_among<bw_e4m3, grouped, few_rows, square, widest, wide, high, narrow, wider>(dims, precision, units,
-                                                                                               number, out);
-}
-
 // Returns how many tiles there are; number < 0: chooses none.
 int choose_tile(const bw_dims *dims, const bw_precision *precision, int units, int number, bw_cuda_launch_spec *out) {
     if (precision->weight == BW_INT8)
         return choose_among<int8_t, false, few_rows, square>(dims, precision, units, number, out);
-    return bw_gemm_has_groups(precision) ? choose_e4m3<true>(dims, precision, units, number, out)
-                                         : choose_e4m3<false>(dims, precision, units, number, out);
+    return bw_gemm_has_groups(precision)
+               ? choose_among<bw_e4m3, true, few_rows, square>(dims, precision, units, number, out)
+               : choose_among<bw_e4m3, false, few_rows, square>(dims, precision, units, number, out);
 }
 
 // The first plan is what most shapes should do.
 bw_status choose_plan(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts, int plan,
                       bw_cuda_launch_spec *out) {
     const int count = choose_tile(dims, precision, facts->units, -1, out);
-    const int first = dims->value[BW_GEMM_M] <= 64 ? 0 : dims->value[BW_GEMM_M] > 1024 && count > 2 ? 2 : 1;
+    const int first = dims->value[BW_GEMM_M] <= 64 ? 0 : 1;
     choose_tile(dims, precision, facts->units, (first + plan) % count, out);
     return BW_OK;
 }
