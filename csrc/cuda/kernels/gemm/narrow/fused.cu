@@ -3,7 +3,9 @@
 //   - a block has a few tiles of 16 rows of B. Its warps share the tiles of 256 weights along K, and a warp goes
 //     through all rows with one of them: A's 256 columns stay in registers, in the order in which weights come. It
 //     copies its own of B asynchronously to shared memory, in chunks of 16 bytes as they lie, blocks of 18 or 34 bytes
-//     too. More under way than memory needs would only keep the next requests waiting;
+//     too, and their scales and zero points beside them: loaded one tile ahead these would wait behind the weights of
+//     later tiles. More under way than memory needs would only keep the next requests waiting, and warps that copied
+//     for each other would wait for the slowest;
 //   - instructions decide: an H200's multiprocessor gets 20 bytes a clock, 40 weights of 4 bits. Weights become pairs
 //     of FP16, exactly, by little more than a mask for two, and go from registers to tensor cores (m16n8k16: 16 rows
 //     of B, 8 columns, sums in FP32);

@@ -4,9 +4,9 @@
 // A tile of a row is 256 weights. Its bytes, `chunks` times 16, lie in shared memory at a `pitch` of 16 bytes more than
 // a multiple of 128: the same words of 8 rows are in different banks. Four lanes share a row; of each group of 32
 // weights each takes 8, two words of bytes or one of nibbles. The order of k within a group is free where A is read in
-// the same one (bw_order). Beside its tile a row has `scale_bytes` of scales and `zero_bytes` of zero points, read from
-// global memory. `per_factor` groups share a factor of their sum (0: only the whole row has one). A lane needs `count`
-// of a tile's factors, from `first` on.
+// the same one (bw_order). A tile's row has `scale_bytes` of scales and `zero_bytes` of zero points beside it.
+// `per_factor` groups share a factor of their sum (0: only the whole row has one). A lane needs `count` of a tile's
+// factors, from `first` on: of scales and zero points `begin` is given what begins there.
 #pragma once
 
 #include <type_traits>
