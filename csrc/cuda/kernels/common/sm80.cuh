@@ -71,6 +71,18 @@ BW_DEVICE void bw_copy_async_shared(void *to_shared, const void *from) {
                  : "memory");
 }
 
+// 4, 8 or 16 bytes, at a multiple of their number.
+template <int bytes>
+BW_DEVICE void bw_copy_async_some(void *to_shared, const void *from) {
+    if constexpr (bytes == 16) {
+        bw_copy_async(to_shared, from, true);
+    } else {
+        asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %2;" ::"r"(bw_shared_address(to_shared)),
+                     "l"(from), "n"(bytes)
+                     : "memory");
+    }
+}
+
 BW_DEVICE void bw_copy_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }

@@ -38,7 +38,7 @@ template <typename tile, typename T>
 BW_DEVICE void produce_tiles(const CUtensorMap &a_map, const CUtensorMap &b_map, const int *offsets,
                              const experts_shape &shape, uint32_t stages, uint32_t full, uint32_t empty) {
     constexpr int step_elems = step_bytes / (int)sizeof(T);
-    ring<tile::stages> at;
+    ring at = {shape.all.stages};
     for (int index = (int)blockIdx.x;; index += (int)gridDim.x) {
         const bw_expert_tile found = find_tile<tile>(offsets, shape, index);
         if (found.expert < 0) break;
@@ -64,8 +64,7 @@ BW_DEVICE void consume_tiles(TD *d, const int *offsets, const bw_gemm_scales &sc
     uint32_t left = (stages + group * 64 * step_bytes & 0x3ffff) >> 4, right = (stages + tile::a_bytes & 0x3ffff) >> 4;
     asm volatile("" : "+r"(lane), "+r"(left), "+r"(right), "+r"(full), "+r"(empty));
     const int row_in_tile = 64 * group + (int)threadIdx.x % bw_warpgroup / 32 * 16 + lane / 4;
-    consumer<tile> self = {full, empty, left, right, lane, group, {}};
-    if (group == tile::groups - 1) self.give_turn();
+    consumer<tile> self = {full, empty, left, right, lane, {shape.all.stages}};
     for (int index = (int)blockIdx.x;; index += (int)gridDim.x) {
         const bw_expert_tile found = find_tile<tile>(offsets, shape, index);
         if (found.expert < 0) break;
@@ -80,13 +79,12 @@ BW_DEVICE void consume_tiles(TD *d, const int *offsets, const bw_gemm_scales &sc
         constexpr bool scaled = bw_gemm_types<T>::scaled && !grouped;
         if (scaled) of_tile.load(own_scales, own, row, column0);
         if constexpr (std::is_same_v<T, bw_e4m3>) {
-            sum_steps<tile, grouped>(self, sums, own_scales, own, row, column0);
+            short_sums<tile, grouped>{self, sums, own_scales, own, row, column0, own.steps, {}, 0}.sum();
         } else {
             sum_steps(self, own.steps, sums, T());
         }
         finish_tile<scaled, false>(sums, (const TD *)nullptr, d, of_tile, own, row, column0);
     }
-    if (group == 0) self.take_turn();
 }
 
 template <typename tile, typename T, typename TD, bool grouped>
@@ -156,7 +154,7 @@ void choose_tile(const experts_case &of, bw_cuda_launch_spec *out) {
     const int64_t active = value[BW_MOE_ACTIVE], columns = bw_ceil_div(of.n, tile::columns);
     const int64_t tiles = columns * active * bw_ceil_div(bw_ceil_div(of.rows, active), tile::rows);
     const experts_shape shape = {{(int)of.rows, (int)of.n, (int)bw_ceil_div(of.k * bytes, step_bytes), 0, (int)columns,
-                                  (int)bw_min64(of.rows, tile::rows)},
+                                  (int)bw_min64(of.rows, tile::rows), 0, tile::stages},
                                  (int)value[BW_MOE_EXPERTS]};
     bw_tensor_view b = rows_of(of.separate ? (int)BW_CUDA_SCRATCH : (int)BW_GEMM_B, dtype, bytes,
                                value[BW_MOE_EXPERTS] * of.n, of.k, tile::columns);
@@ -172,37 +170,36 @@ void choose_tile(const experts_case &of, bw_cuda_launch_spec *out) {
     bw_choose_place(chosen, 4, offsetof(bw_gemm_scales, b), bw_from_operand(BW_GEMM_B_SCALE));
 }
 
-// Tiles of 128 x 128, and of twice as many columns where there is room for their sums: the latter for many rows.
+// Tiles of 128 x 128, and of twice as many columns where 16 bits leave room for their sums: the latter for many rows.
 constexpr int most_plans = 2;
 int count_plans(const bw_precision *precision) {
-    return precision->weight == BW_INT8 && precision->activation == BW_INT8 ? 1 : most_plans;
+    return bw_dtype_bytes(precision->activation, 1) == 1 ? 1 : most_plans;
 }
 
-template <typename T, bool grouped, typename wider>
-void choose_product(const experts_case &of, int plan, bw_cuda_launch_spec *out) {
-    if (plan == 0) return choose_tile<wgmma_tile<2, 128>, T, grouped>(of, out);
-    choose_tile<wider, T, grouped>(of, out);
+template <typename T>
+void choose_half(const experts_case &of, int plan, bw_cuda_launch_spec *out) {
+    if (plan == 0) return choose_tile<wgmma_tile<2, 128>, T, false>(of, out);
+    choose_tile<wgmma_tile<2, 256>, T, false>(of, out);
 }
 
 bw_status choose_plan(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts, int plan,
                       bw_cuda_launch_spec *out) {
-    using wide = wgmma_tile<2, 256>;
-    using wide_e4m3 = wgmma_tile<2, 256, 128>;
+    using tile = wgmma_tile<2, 128>;
     const experts_case of = case_of(dims, precision, facts);
     if (of.separate) {
         BW_TRY(bw_dequantize_into_scratch(dims->value[BW_MOE_EXPERTS] * of.n, of.k, precision, of.weights_at, out));
     }
     choose_gather(of, out);
     if (of.precision->id == BW_PRECISION_BF16) {
-        choose_product<__nv_bfloat16, false, wide>(of, plan, out);
+        choose_half<__nv_bfloat16>(of, plan, out);
     } else if (of.precision->id == BW_PRECISION_INT8) {
-        choose_product<int8_t, false, wgmma_tile<2, 128>>(of, plan, out);
+        choose_tile<tile, int8_t, false>(of, out);
     } else if (of.precision->weight == BW_FP8_E4M3 && bw_gemm_has_groups(of.precision)) {
-        choose_product<bw_e4m3, true, wide_e4m3>(of, plan, out);
+        choose_tile<tile, bw_e4m3, true>(of, out);
     } else if (of.precision->weight == BW_FP8_E4M3) {
-        choose_product<bw_e4m3, false, wide_e4m3>(of, plan, out);
+        choose_tile<tile, bw_e4m3, false>(of, out);
     } else {
-        choose_product<__half, false, wide>(of, plan, out);
+        choose_half<__half>(of, plan, out);
     }
     return BW_OK;
 }

@@ -3,7 +3,9 @@
 //   - a block has a few tiles of 16 rows of B. Its warps share the tiles of 256 weights along K, and a warp goes
 //     through all rows with one of them: A's 256 columns stay in registers, in the order in which weights come. It
 //     copies its own of B asynchronously to shared memory, in chunks of 16 bytes as they lie, blocks of 18 or 34 bytes
-//     too. More under way than memory needs would only keep the next requests waiting;
+//     too, and their scales and zero points beside them: loaded one tile ahead these would wait behind the weights of
+//     later tiles. More under way than memory needs would only keep the next requests waiting, and warps that copied
+//     for each other would wait for the slowest;
 //   - instructions decide: an H200's multiprocessor gets 20 bytes a clock, 40 weights of 4 bits. Weights become pairs
 //     of FP16, exactly, by little more than a mask for two, and go from registers to tensor cores (m16n8k16: 16 rows
 //     of B, 8 columns, sums in FP32);
@@ -62,8 +64,11 @@ struct fused_columns {
         Weights::per_factor == 0 ? Weights::scale_bytes : Weights::scale_bytes * count / factors;
     static constexpr int zero_bytes = Weights::zero_bytes == 0 ? 0 : (count + 1) / 2;
     static constexpr bool has_sums = Weights::has_mins || Weights::has_offset;
-    // A warp's memory: tiles of weights, those in use and those under way, and its sums of a tile of rows.
-    static constexpr int stages = Weights::chunks < 12 ? 3 : 2, stage_bytes = tile_rows * Weights::pitch;
+    // A warp's memory: tiles of weights, those in use and those under way, and its sums of a tile of rows. A tile's
+    // rows have their scales behind them; their zero points follow, a word each.
+    static constexpr int stages = Weights::chunks < 12 ? 3 : 2, zeros_at = tile_rows * Weights::pitch;
+    static constexpr int stage_bytes = zeros_at + (Weights::zero_bytes == 0 ? 0 : tile_rows * 4);
+    static_assert(Weights::scale_bytes <= Weights::pitch - Weights::chunks * 16, "scales fit in behind a row");
     static constexpr int kept = columns == 1 ? 2 : 4;
     struct alignas(kept * sizeof(float)) kept_sums {
         float of[kept];
@@ -208,12 +213,6 @@ struct row_share {
     }
 };
 
-// So many bytes, which the block will want, to L2.
-BW_DEVICE void prefetch(const unsigned char *from, int bytes) {
-    for (int at = (int)threadIdx.x * 128; at < bytes; at += (int)blockDim.x * 128)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
-}
-
 // A warp's next tile of the block's: a batch's tiles of rows, these so many tiles further along K, then another batch.
 struct tile_walk {
     int tile, rows, batch;
@@ -245,6 +244,17 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
     using kept_sums = typename at::kept_sums;
     kept_sums *all_sums = (kept_sums *)(bw_dynamic_shared() + warps * stages * at::stage_bytes);
 
+    // The lane's first factor of a tile, and where a row's scales and zero points are.
+    const int first = (at::columns == 1 ? in_quad * 2 : in_quad * 2 / at::columns) * at::turns;
+    const int factors = (shape.k + at::per_factor * bw_group_weights - 1) / (at::per_factor * bw_group_weights);
+    const int row_scales = Weights::per_factor == 0 ? (shape.k * Weights::scale_bytes + 255) / 256
+                                                    : factors * (Weights::scale_bytes / at::factors);
+    const int first_scale = Weights::per_factor == 0 ? 0 : first * (Weights::scale_bytes / at::factors);
+    const int row_zeros = (factors + 1) / 2;
+    const bool whole_zeros = row_zeros % 4 == 0;
+    const unsigned char *const scales = b.scale + share.first * row_scales;
+    const unsigned char *const zeros = b.zero + share.first * row_zeros;
+
     const unsigned char *const bytes = b.bytes + share.first * shape.row_bytes;
     const auto row_of = [&](int i) { return (lane + 32 * i) / Weights::chunks; };
     const auto column_of = [&](int i) { return (lane + 32 * i) % Weights::chunks * 16; };
@@ -255,7 +265,7 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
         from[i] = row_of(i) * shape.row_bytes + column_of(i);
         to[i] = dense ? (lane + 32 * i) * 16 : row_of(i) * Weights::pitch + column_of(i);
     }
-    tile_walk to_copy = {warp, 0, 0}, to_load = {warp, 0, 0};
+    tile_walk to_copy = {warp, 0, 0};
     const auto copy_next = [&](unsigned slot) {
         if (to_copy.rows < share.count) {
             const int column = to_copy.tile * tile_bytes;
@@ -267,74 +277,62 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
                 if (chunks % 32 == 0 || i + 1 < copies || lane < chunks % 32)
                     bw_copy_async(stage + to[i], begin + from[i], there);
             }
+            if constexpr (Weights::scale_bytes > 0) {
+                const int of_row = share.row(to_copy.rows) + lane % tile_rows;
+                const int scale = to_copy.tile * Weights::scale_bytes, zero = to_copy.tile * Weights::zero_bytes;
+                if (lane < tile_rows) {
+                    bw_copy_raw<Weights::scale_bytes, Weights::scale_unit>(stage + lane * Weights::pitch + tile_bytes,
+                                                                           scales + of_row * row_scales + scale, whole,
+                                                                           row_scales - scale);
+                } else if (Weights::zero_bytes > 0) {
+                    bw_copy_raw<4, 1>(stage + at::zeros_at + (lane - tile_rows) * 4,
+                                      zeros + of_row * row_zeros + (whole_zeros ? zero & ~3 : zero), whole_zeros,
+                                      row_zeros - zero);
+                }
+            }
             to_copy.go(share.count, tiles, warp, warps);
         }
         bw_copy_commit();
     };
 
-    // Each row's scales and zero points of the next tile are under way while this one's are in use.
-    const int first = (at::columns == 1 ? in_quad * 2 : in_quad * 2 / at::columns) * at::turns;
-    const int factors = (shape.k + at::per_factor * bw_group_weights - 1) / (at::per_factor * bw_group_weights);
-    const int row_scales = Weights::per_factor == 0 ? (shape.k * Weights::scale_bytes + 255) / 256
-                                                    : factors * (Weights::scale_bytes / at::factors);
-    const int first_scale = Weights::per_factor == 0 ? 0 : first * (Weights::scale_bytes / at::factors);
-    const int row_zeros = (factors + 1) / 2, first_zero = first / 2;
-    const unsigned char *const scales = b.scale + share.first * row_scales;
-    const unsigned char *const zeros = b.zero + share.first * row_zeros;
-    bw_raw<at::scale_bytes> next_scale[2] = {};
-    bw_raw<at::zero_bytes> next_zero[2] = {};
-    const auto load_next = [&] {
-        if (to_load.rows < share.count) {
-            const int scale = to_load.tile * Weights::scale_bytes + first_scale;
-            const int zero = to_load.tile * Weights::zero_bytes + first_zero;
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int row = share.row(to_load.rows) + quad + 8 * i;
-                next_scale[i] = bw_load_raw<at::scale_bytes, Weights::scale_unit>(scales + row * row_scales + scale,
-                                                                                  whole, row_scales - scale);
-                next_zero[i] = bw_load_raw<at::zero_bytes, 1>(zeros + row * row_zeros + zero, whole, row_zeros - zero);
-            }
-            to_load.go(share.count, tiles, warp, warps);
-        }
-    };
-
-    const auto prefetch_batch = [&](int batch) {
-        const int64_t row = share.first + batch * tile_rows, end = min(share.first + share.count * tile_rows, shape.n);
-        const int rows = (int)max((int64_t)0, min((int64_t)batch_tiles * tile_rows, end - row));
-        if (Weights::scale_bytes > 0) prefetch(b.scale + row * row_scales, rows * row_scales);
-        if (Weights::zero_bytes > 0) prefetch(b.zero + row * row_zeros, rows * row_zeros);
-    };
-
-    // In this order: what all warps wait for is not to queue behind weights.
-    prefetch_batch(0);
-    load_next();
     unsigned slot = 0;
 #pragma unroll 1
     for (int batch = 0; batch < share.count; batch += batch_tiles) {
         const int end = min(batch + batch_tiles, share.count);
         if (batch > 0) __syncthreads();  // the sums' memory is free
-        prefetch_batch(batch + batch_tiles);
 #pragma unroll 1
         for (int tile = warp; tile < tiles; tile += warps) {
             activations<TA, Weights, a_rows> act;
-            act.load(a, shape, tile, lane);
+            act.load(a, shape, tile, lane);  // not to queue behind weights
             if (batch == 0 && tile == warp) {
 #pragma unroll
                 for (int s = 0; s + 1 < stages; s++) copy_next(s);
             }
             act.arrange(lane);
+            const int zero_bits = (whole_zeros ? tile * Weights::zero_bytes % 4 * 8 : 0) + first * 4;
 #pragma unroll 1
             for (int t = batch; t < end; t++) {
                 copy_next((slot + stages - 1) % stages);
                 bw_copy_wait<stages - 1>();
                 __syncwarp();
-                const unsigned char *stage = own + slot * at::stage_bytes + quad * Weights::pitch;
-                using row = typename Weights::template row<at::count>;
+                const unsigned char *stage = own + slot * at::stage_bytes;
+                using words = std::conditional_t<(Weights::words > 0), bw_words<Weights::words>, const unsigned char *>;
+                using row = typename Weights::template row<at::count, words>;
                 row rows[2];
 #pragma unroll
-                for (int i = 0; i < 2; i++)
-                    rows[i] = {row::begin(stage + 8 * i * Weights::pitch, next_scale[i], next_zero[i], in_quad, first)};
-                load_next();
+                for (int i = 0; i < 2; i++) {
+                    const int in_tile = quad + 8 * i;
+                    const unsigned char *from = stage + in_tile * Weights::pitch;
+                    bw_raw<at::zero_bytes> zero = {};
+                    if constexpr (Weights::zero_bytes > 0)
+                        zero.word[0] = *(const uint32_t *)(stage + at::zeros_at + in_tile * 4) >> zero_bits;
+                    rows[i] = {row::begin(from, bw_shared_raw<at::scale_bytes>(from + tile_bytes + first_scale), zero,
+                                          in_quad, first)};
+                }
+                if constexpr (Weights::words > 0) {
+                    constexpr int head = (Weights::chunks - Weights::words) * 16;
+                    bw_words_shared(stage + head, Weights::pitch, lane, rows[0].from, rows[1].from);
+                }
                 fused_sums sums[at::a_tiles] = {};
                 add_steps<TA, Weights, a_rows, 0>(act, rows, sums);
                 if constexpr (Weights::has_nan) add_nan(rows, sums);

@@ -4,10 +4,12 @@
 // A tile of a row is 256 weights. Its bytes, `chunks` times 16, lie in shared memory at a `pitch` of 16 bytes more than
 // a multiple of 128: the same words of 8 rows are in different banks. Four lanes share a row; of each group of 32
 // weights each takes 8, two words of bytes or one of nibbles. The order of k within a group is free where A is read in
-// the same one (bw_order). Beside its tile a row has `scale_bytes` of scales and `zero_bytes` of zero points, read from
-// global memory. `per_factor` groups share a factor of their sum (0: only the whole row has one). A lane needs `count`
-// of a tile's factors, from `first` on.
+// the same one (bw_order). A tile's row has `scale_bytes` of scales and `zero_bytes` of zero points beside it.
+// `per_factor` groups share a factor of their sum (0: only the whole row has one). A lane needs `count` of a tile's
+// factors, from `first` on: of scales and zero points `begin` is given what begins there.
 #pragma once
+
+#include <type_traits>
 
 #include "cuda/kernels/common/element8.cuh"
 #include "cuda/kernels/common/sm80.cuh"
@@ -57,6 +59,25 @@ BW_DEVICE bw_raw<bytes> bw_load_raw(const unsigned char *from, bool whole, int l
     return raw;
 }
 
+// The same to shared memory, under way where they are `whole`. There are at least 4.
+template <int bytes, int unit>
+BW_DEVICE void bw_copy_raw(unsigned char *to_shared, const unsigned char *from, bool whole, int left) {
+    if (whole) {
+        bw_copy_async_some<bytes>(to_shared, from);
+    } else {
+        const bw_raw<bytes> raw = bw_load_raw<bytes, unit>(from, false, left);
+#pragma unroll
+        for (int i = 0; i < bytes / 4; i++) ((uint32_t *)to_shared)[i] = raw.word[i];
+    }
+}
+// From shared memory, at a multiple of their number.
+template <int bytes>
+BW_DEVICE bw_raw<bytes> bw_shared_raw(const unsigned char *from) {
+    bw_raw<bytes> raw = {};
+    if constexpr (bytes > 0) memcpy(raw.word, __builtin_assume_aligned(from, bytes), bytes);
+    return raw;
+}
+
 BW_DEVICE __half2 bw_half2(uint32_t bits) {
     __half2 pair;
     memcpy(&pair, &bits, sizeof pair);
@@ -77,6 +98,36 @@ BW_DEVICE uint32_t bw_shared_word(const unsigned char *from) {
     } else {
         return __byte_perm(*(const uint32_t *)(from + offset - 2), *(const uint32_t *)(from + offset + 2), 0x5432);
     }
+}
+
+// A lane's words of a row's tile, read before: `bw_words_shared` reads them of 16 rows, four 8 x 8 blocks at a time.
+template <int count>
+struct bw_words {
+    uint32_t word[count];
+};
+template <int offset, int count>
+BW_DEVICE uint32_t bw_shared_word(const bw_words<count> &from) {
+    static_assert(offset % 16 == 0, "a lane has every fourth word");
+    return from.word[offset / 16];
+}
+template <int count>
+BW_DEVICE void bw_words_shared(const unsigned char *from, int pitch, int lane, bw_words<count> &low,
+                               bw_words<count> &high) {
+#pragma unroll
+    for (int i = 0; i < count; i += 2) {
+        uint32_t four[4];
+        bw_load_matrix(four, from + lane % 16 * pitch + (lane / 16 + i) * 16);
+        low.word[i] = four[0];
+        high.word[i] = four[1];
+        low.word[i + 1] = four[2];
+        high.word[i + 1] = four[3];
+    }
+}
+// What a row reads its words from: where they are, or those that will have been read.
+template <typename From>
+BW_DEVICE From bw_from_shared(const unsigned char *from) {
+    if constexpr (std::is_pointer_v<From>) return from;
+    return {};
 }
 
 // 1024 in FP16: a number below 1024 in its mantissa makes 1024 + q.
@@ -161,6 +212,7 @@ struct bw_weights {
     using activation = __half;  // and result
     static constexpr int scale_bytes = 0, zero_bytes = 0, per_factor = 0, scale_unit = 1, scale_rows = 1;
     static constexpr int activation_bytes = 2;
+    static constexpr int words = 0;  // of a lane and a row's tile, where those of rows lie at multiples of 16 bytes
     static constexpr bool has_mins = false, has_offset = false, has_nan = false;
     static constexpr bw_last_factor last = BW_LAST_NONE;
     static constexpr float unit = 1.0f;           // of what the first two pairs hold,
@@ -170,13 +222,13 @@ struct bw_weights {
 
 struct bw_weights_int8 : bw_weights {
     static constexpr bw_order order = BW_ORDER_SPLIT;
-    static constexpr int chunks = 16, pitch = 272;
+    static constexpr int chunks = 16, words = 16, pitch = 272;
     static constexpr bw_last_factor last = BW_LAST_ROW;
-    template <int>
+    template <int, typename From = const unsigned char *>
     struct row {
-        const unsigned char *from;
+        From from;
         BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane, int) {
-            return {tile + lane * 4};
+            return {bw_from_shared<From>(tile + lane * 4)};
         }
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
@@ -192,16 +244,16 @@ struct bw_weights_int8 : bw_weights {
 
 struct bw_weights_e4m3 : bw_weights {
     static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
-    static constexpr int chunks = 16, pitch = 272;
+    static constexpr int chunks = 16, words = 16, pitch = 272;
     static constexpr bool has_nan = true;
     static constexpr bw_last_factor last = BW_LAST_ROW;
     static constexpr float unit = 256.0f;
-    template <int>
+    template <int, typename From = const unsigned char *>
     struct row {
-        const unsigned char *from;
+        From from;
         uint32_t nan;
         BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane, int) {
-            return {tile + lane * 4, 0};
+            return {bw_from_shared<From>(tile + lane * 4), 0};
         }
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
@@ -223,13 +275,13 @@ struct bw_weights_e4m3 : bw_weights {
 // The upper bytes of FP16.
 struct bw_weights_e5m2 : bw_weights {
     static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
-    static constexpr int chunks = 16, pitch = 272;
+    static constexpr int chunks = 16, words = 16, pitch = 272;
     static constexpr bw_last_factor last = BW_LAST_ROW;
-    template <int>
+    template <int, typename From = const unsigned char *>
     struct row {
-        const unsigned char *from;
+        From from;
         BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane, int) {
-            return {tile + lane * 4};
+            return {bw_from_shared<From>(tile + lane * 4)};
         }
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
@@ -264,7 +316,7 @@ struct bw_blocks {
 struct bw_weights_q8_0 : bw_weights {
     static constexpr bw_order order = BW_ORDER_SPLIT;
     static constexpr int chunks = 17, pitch = 272, per_factor = 1, block = 34;
-    template <int>
+    template <int, typename = void>
     struct row : bw_blocks<block> {
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
@@ -286,7 +338,7 @@ struct bw_weights_q4_0 : bw_weights {
     static constexpr bool has_offset = true;
     static constexpr float unit = bw_nibble_unit, ratio = 0.0625f;
     static constexpr uint32_t one = bw_nibble_one;
-    template <int>
+    template <int, typename = void>
     struct row : bw_blocks<block> {
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
@@ -308,18 +360,18 @@ struct bw_weights_q4_0 : bw_weights {
 // lower halves are 32 weights and the upper ones the 32 after them; d scale q - dmin min.
 struct bw_weights_q4_k : bw_weights {
     static constexpr bw_order order = BW_ORDER_SPLIT_BYTES;
-    static constexpr int chunks = 9, pitch = 144, per_factor = 1;
+    static constexpr int chunks = 9, words = 8, pitch = 144, per_factor = 1;
     static constexpr bool has_mins = true;
     static constexpr float unit = bw_nibble_unit, ratio = 0.0625f;
     static constexpr uint32_t one = bw_nibble_one;
-    template <int count>
+    template <int count, typename From = const unsigned char *>
     struct row {
-        const unsigned char *from;
+        From from;
         float2 both;  // d, dmin
         uint32_t scale[2], min[2];
         BW_DEVICE row begin(const unsigned char *tile, bw_raw<0>, bw_raw<0>, int lane, int first) {
             const uint4 head = *(const uint4 *)tile;
-            row out = {tile + 16 + lane * 4,
+            row out = {bw_from_shared<From>(tile + 16 + lane * 4),
                        __half22float2(bw_half2(head.x)),
                        {head.y & 0x3f3f3f3fu, (head.w & 0x0f0f0f0fu) | (head.y >> 2 & 0x30303030u)},
                        {head.z & 0x3f3f3f3fu, (head.w >> 4 & 0x0f0f0f0fu) | (head.z >> 2 & 0x30303030u)}};
@@ -361,19 +413,19 @@ struct bw_weights_q4_k : bw_weights {
 template <int in_group>
 struct bw_weights_int4 : bw_weights {
     static constexpr bw_order order = BW_ORDER_RUN_NIBBLES;
-    static constexpr int chunks = 8, pitch = 144, per_factor = in_group / bw_group_weights, scale_unit = 2;
+    static constexpr int chunks = 8, words = 8, pitch = 144, per_factor = in_group / bw_group_weights, scale_unit = 2;
     static constexpr int scale_bytes = bw_tile_weights / in_group * 2, zero_bytes = bw_tile_weights / in_group / 2;
     static constexpr bool has_offset = true;
     static constexpr float unit = bw_nibble_unit, ratio = 0.0625f;
-    template <int count>
+    template <int count, typename From = const unsigned char *>
     struct row {
         using raw_scale = bw_raw<2 * count>;
         using raw_zero = bw_raw<(count + 1) / 2>;
-        const unsigned char *from;
+        From from;
         raw_scale scale;
         uint32_t zeros;
-        BW_DEVICE row begin(const unsigned char *tile, raw_scale scale, raw_zero zero, int lane, int first) {
-            return {tile + lane * 4, scale, count % 2 ? zero.word[0] >> first % 2 * 4 : zero.word[0]};
+        BW_DEVICE row begin(const unsigned char *tile, raw_scale scale, raw_zero zero, int lane, int) {
+            return {bw_from_shared<From>(tile + lane * 4), scale, zero.word[0]};
         }
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
@@ -399,14 +451,14 @@ struct bw_weights_int4 : bw_weights {
 // E2M1 with an E8M0 scale for each 32.
 struct bw_weights_mxfp4 : bw_weights {
     static constexpr bw_order order = BW_ORDER_RUN_NIBBLES;
-    static constexpr int chunks = 8, pitch = 144, per_factor = 1, scale_bytes = 8;
+    static constexpr int chunks = 8, words = 8, pitch = 144, per_factor = 1, scale_bytes = 8;
     static constexpr float unit = 16384.0f;
-    template <int count>
+    template <int count, typename From = const unsigned char *>
     struct row {
-        const unsigned char *from;
+        From from;
         bw_raw<count> scale;
         BW_DEVICE row begin(const unsigned char *tile, bw_raw<count> scale, bw_raw<0>, int lane, int) {
-            return {tile + lane * 4, scale};
+            return {bw_from_shared<From>(tile + lane * 4), scale};
         }
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
@@ -428,17 +480,17 @@ struct bw_weights_mxfp4 : bw_weights {
 // E2M1 with an E4M3 scale for each 16 and one in FP32 for all. The product of the first two has 6 bits: FP16 holds it.
 struct bw_weights_nvfp4 : bw_weights {
     static constexpr bw_order order = BW_ORDER_RUN_NIBBLES;
-    static constexpr int chunks = 8, pitch = 144, scale_bytes = 16;
+    static constexpr int chunks = 8, words = 8, pitch = 144, scale_bytes = 16;
     static constexpr bool has_nan = true;
     static constexpr bw_last_factor last = BW_LAST_WHOLE;
     static constexpr float unit = 128.0f;  // 2^14 of E2M1, 2^-7 of what `scale` holds
-    template <int>
+    template <int, typename From = const unsigned char *>
     struct row {
-        const unsigned char *from;
+        From from;
         __half2 scale[4];  // of the lane's groups 0 and 1, 2 and 3, ...
         uint32_t nan;
         BW_DEVICE row begin(const unsigned char *tile, bw_raw<16> raw, bw_raw<0>, int lane, int) {
-            row out = {tile + lane * 4, {}, 0};
+            row out = {bw_from_shared<From>(tile + lane * 4), {}, 0};
             const int own = lane < 2 ? 0x6420 : 0x7531;
 #pragma unroll
             for (int i = 0; i < 2; i++) {

@@ -16,8 +16,8 @@ BW_DEVICE uint32_t bw_bf16_product(uint32_t a, uint32_t b) {
 struct bw_weights_e4m3_bf16 : bw_weights_e4m3 {
     using activation = __nv_bfloat16;
     static constexpr float unit = 1.0f;
-    template <int count>
-    struct row : bw_weights_e4m3::row<count> {
+    template <int count, typename From = const unsigned char *>
+    struct row : bw_weights_e4m3::row<count, From> {
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) {
             constexpr uint32_t signs = 0x80008000u, others = 0x07f007f0u, scale = 0x7b807b80u;  // 2^120
@@ -38,8 +38,8 @@ template <int in_group>
 struct bw_weights_int4_bf16 : bw_weights_int4<in_group> {
     using activation = __nv_bfloat16;
     static constexpr uint32_t one = 0x3f803f80u;
-    template <int count>
-    struct row : bw_weights_int4<in_group>::template row<count> {
+    template <int count, typename From = const unsigned char *>
+    struct row : bw_weights_int4<in_group>::template row<count, From> {
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
             bw_unpack_nibbles(bw_shared_word<group * 16>(this->from), out);
@@ -53,8 +53,8 @@ struct bw_weights_int4_bf16 : bw_weights_int4<in_group> {
 struct bw_weights_mxfp4_bf16 : bw_weights_mxfp4 {
     using activation = __nv_bfloat16;
     static constexpr float unit = 1.0f;
-    template <int count>
-    struct row : bw_weights_mxfp4::row<count> {
+    template <int count, typename From = const unsigned char *>
+    struct row : bw_weights_mxfp4::row<count, From> {
         template <int group>
         __device__ __forceinline__ void unpack(uint32_t (&out)[4]) const {
             bw_unpack_nibbles(bw_shared_word<group * 16>(this->from), out);
