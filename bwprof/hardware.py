@@ -334,7 +334,7 @@ def _unused_gpu(rows: dict[str, Any]) -> str:
 
 
 def may_have_gpu() -> bool:
-    """Return whether the machine has an NVIDIA GPU's driver; none is asked."""
+    """Return whether an NVIDIA driver's files exist, without calling it."""
     return any(map(os.path.exists, _GPU_SIGNS))
 
 

@@ -22,7 +22,7 @@ from bwprof.measuring.row import Outcome
 from bwprof.results.csv_file import read_csv
 from bwprof.results.writer import Store
 from bwprof.runs import StoppedError, executors, plan
-from bwprof.runs.channel import ChildProcess, Interrupts
+from bwprof.runs.channel import ChildProcess, Interrupts, RunTimeoutError
 from bwprof.runs.executors import ChildExecutor, open_early
 from bwprof.runs.loop import DevicePart, RunLoop, TimeBudget
 from bwprof.runs.plan import SweepRequest
@@ -170,3 +170,35 @@ def test_a_child_that_no_run_uses_is_ended(words: list[str], opened: int, monkey
     monkeypatch.setattr(executors, "open_early", lambda _nvtx: calls.append("open") or unused)
     assert main_sweep(words) == (0 if words == ["--list"] else 2)
     assert calls == ["open", "end"] * opened
+
+
+def test_a_child_whose_end_is_interrupted_is_ended_once() -> None:
+    """A second time would close descriptors that are other files by then."""
+    ends = []
+
+    def end() -> None:
+        ends.append(1)
+        raise KeyboardInterrupt
+
+    executor = ChildExecutor("cpu", 0, Interrupts(), lingers=True)
+    executor._child = SimpleNamespace(end=end)
+    with pytest.raises(KeyboardInterrupt):
+        executor._end_child()
+    executor.close()
+    assert len(ends) == 1
+
+
+def test_an_answer_that_lies_there_is_taken_after_its_time() -> None:
+    child = ChildProcess(executors.command_line)
+    with Interrupts() as interrupts:
+        child.send({"do": "open", "backend": "", "index": 0, "nvtx": False})
+        answers, inbox = child._answer, os.pipe()
+        os.write(inbox[1], b'{"facts": {}}\n')
+        child._answer = inbox[0]
+        assert child.receive(interrupts, time.monotonic() - 1) == {"facts": {}}
+        with pytest.raises(RunTimeoutError):
+            child.receive(interrupts, time.monotonic() - 1)
+        child._answer = answers
+    child.end()
+    for fd in inbox:
+        os.close(fd)

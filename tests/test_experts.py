@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -165,3 +166,16 @@ def test_sizes_and_bytes_of_experts_in_a_gguf_file() -> None:
     assert (model.num_heads, model.experts, model.experts_per_token) == (4, 8, 2)
     assert (model.window, model.window_layers, model.vocab) == (0, 0, 100)
     assert checkpoints._bytes_read_by_token(experts, model) == 200
+
+
+@pytest.mark.parametrize(("top_k", "batch"), [(2, 24), (8, 28)])
+def test_no_count_of_a_deep_model_is_negative(top_k: int, batch: int) -> None:
+    """200 layers, and a mean of experts just below a whole number."""
+    model = replace(MIXTRAL if top_k == 2 else QWEN, layers=200)
+    parts = experts(model, point(batch=batch))
+    assert all(part.count > 0 and part.params["active"] <= model.experts for part in parts)
+    launches = {
+        role: sum(part.count for part in parts if part.role.startswith(role))
+        for role in ("expert gate up", "expert down")
+    }
+    assert launches == {"expert gate up": 200, "expert down": 200}

@@ -295,7 +295,7 @@ def test_prefill_in_fp8_follows_scales_that_rise_and_fall_over_many_tiles(head_d
         operands = {operand["name"]: operand for operand in case.operands}
         bits = case.inputs()
         q = rng.integers(-7, 8, operands["q"]["shape"]) / 8
-        q[..., 5] = 0.875  # the largest of its row: times 512 it is E4M3's largest
+        q[..., 5] = 0.875  # the largest of its row
         k_scale = np.broadcast_to(np.exp(trend * np.linspace(-3, 3, 900))[:, None], (2, 900, 1))
         v_scale = np.exp(rng.normal(0, 2, (2, 900, 1)) + 4 * np.sin(np.arange(900) / 90)[:, None])
         v_scale[0, 300:700] = 0.0
@@ -322,6 +322,27 @@ def test_prefill_in_fp8_of_the_largest_factors(head_dim):
         q[:, ::3] = -1.0
         bits |= {"q": _core.encode("fp16", q), "k": bytes([0x7E]) * len(bits["k"])}
         bits["k_scale"] = np.linspace(0.001, 0.003, 300, dtype=np.float32).tobytes()
+        if case.variant != "hopper_fp8":
+            pytest.skip(f"the default is {case.variant}")
+        found = decode(operands["out"], case.run(bits)["out"])
+        x = {name: decode(operands[name], data) for name, data in bits.items()}
+    assert (np.abs(found - attention(x, shape, bits)["out"]) <= error_of_fp8(x, shape)).all()
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kv_len", [263, 327])
+@pytest.mark.parametrize(("sign", "least", "largest"), [(0xB8, 0.7, 1.0), (0x38, 0.0, 1.0), (0xB8, 3.0, 3.5)])
+def test_prefill_in_fp8_of_rows_whose_first_tile_is_masked(kv_len, sign, least, largest):
+    """Rows that attend nothing of a causal query tile's first tile of keys; scores far below 0, or rising from 0."""
+    shape = {"batch": 1, "seq_len": 200, "kv_len": kv_len, "num_heads": 2, "num_kv_heads": 1, "head_dim": 128,
+             "causal": 1}  # fmt: skip
+    with _core.Device("cuda") as device, _core.Case(device, "attention_prefill", "fp8_e4m3", shape) as case:
+        operands = {operand["name"]: operand for operand in case.operands}
+        bits = case.inputs()
+        bits |= {"q": _core.encode("fp16", np.ones(operands["q"]["shape"], np.float32)),
+                 "k": bytes([sign]) * len(bits["k"])}  # fmt: skip
+        bits["k_scale"] = np.linspace(least, largest, kv_len, dtype=np.float32).tobytes()
+        bits["v_scale"] = np.full(kv_len, 0.01, np.float32).tobytes()
         if case.variant != "hopper_fp8":
             pytest.skip(f"the default is {case.variant}")
         found = decode(operands["out"], case.run(bits)["out"])

@@ -418,7 +418,7 @@ def _find_folder(name: str, parent: Path) -> Path:
 
 def _import_late() -> None:
     """Import what the end of a run needs while a GPU opens and measures."""
-    sys.setswitchinterval(2e-4)  # s; the thread that receives rows hardly waits for this one
+    sys.setswitchinterval(2e-4)  # s: importing hardly delays the thread that receives rows
     with suppress(Exception):  # who draws says what is wrong
         for name in ("bwprof.plot.bars", "matplotlib.figure", "matplotlib.backends.backend_svg"):
             importlib.import_module(name)

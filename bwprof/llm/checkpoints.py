@@ -252,7 +252,9 @@ def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredW
         layouts = _read_layouts(METHODS[method], config, plain.label)
         excluded = _Names(name for field in _EXCLUDED for name in parse_names(field, config.get(field) or None))
         scheme = config.get("kv_cache_scheme") or {"num_bits": 0, "type": ""}
-        kv = {(0, ""): "", (8, "float"): "fp8_e4m3", (8, "int"): "int8"}[scheme["num_bits"], scheme["type"]]
+        kv = {(0, ""): "bf16" if plain.label == "bf16" else "", (8, "float"): "fp8_e4m3", (8, "int"): "int8"}[
+            scheme["num_bits"], scheme["type"]
+        ]
     except (AttributeError, LookupError, TypeError, re.error) as error:
         raise ValueError(f"quantization_config of {method}: missing, or not read: {quote_text(error)}") from None
     unquantized = {_ROUTER} if config.get("lm_head") is True else {_ROUTER, _HEAD}
@@ -278,14 +280,14 @@ _Layouts = list[tuple[Any, _Layout]]  # names of modules, or Linear for all, and
 
 
 def _read_layouts(
-    read: Callable[[Mapping[str, Any]], _Layouts], config: Mapping[str, Any], others: str
+    read: Callable[[Mapping[str, Any]], _Layouts], config: Mapping[str, Any], activation: str
 ) -> list[tuple[_Names, _Layout]]:
-    def beside_others(layout: _Layout) -> _Layout:
-        """Take the precision whose name ends with the other matrices' type, that of activations, if there is one."""
-        name = f"{layout.precision}_{others}"
+    def beside_activation(layout: _Layout) -> _Layout:
+        """Return the layout in the precision beside these activations, if there is one."""
+        name = f"{layout.precision}_{activation}"
         return layout._replace(precision=name) if name in registry.precision_names() else layout
 
-    layouts = [(_Names(parse_names("targets", targets)), beside_others(layout)) for targets, layout in read(config)]
+    layouts = [(_Names(parse_names("targets", targets)), beside_activation(layout)) for targets, layout in read(config)]
     for side in (side for _, layout in layouts for side in layout.block):
         if type(side) is not int or side < 0:
             raise TypeError("a size of groups or blocks")
@@ -308,9 +310,9 @@ def _int4(group: int) -> str:
 
 
 def _fp8(config: Mapping[str, Any]) -> _Layouts:
-    if size := config.get("weight_block_size"):
+    if any(size := config.get("weight_block_size") or ()):
         return [("Linear", _Layout("fp8", "fp8_block", 8, (size[0], size[1]), 4))]
-    return [("Linear", _Layout("fp8", "fp8_tensor", 8, matrix_bytes=8))]  # a scale of the matrix, one of its input
+    return [("Linear", _Layout("fp8", "fp8_tensor", 8, matrix_bytes=8))]  # one scale for the matrix, one for its input
 
 
 def _compressed_tensors(config: Mapping[str, Any]) -> _Layouts:

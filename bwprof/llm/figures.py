@@ -196,7 +196,7 @@ def _moved_bytes(part: StepPart) -> int:
 def compute_layers(
     request: ModelRequest, steps: Sequence[StepFigures], rows: Sequence[StepRow]
 ) -> tuple[list[dict[str, Any]], list[StepPoint]]:
-    """Return a line for each layer in one graph, and the steps that have none because an operation has no kernel.
+    """Return a line for each layer in one graph, and the steps that have none because they are predicted.
 
     A line has the time of a layer's operations in one graph, the sum of their own times, and why there is no time.
     """
@@ -264,13 +264,13 @@ class FormatComparison:
 
     @cached_property
     def formats(self) -> list[StepFormat]:
-        """The step with its weights in every format; the cache is as wide as they are, a narrow one stays."""
+        """The step with its weights in every format, each with its own cache of 16 or 32 bits; a narrow one stays."""
         point = self.base.point
         names = [name for name in workload.list_formats(WEIGHTS) if name != "tf32"]
         pairs = []
         for name in dict.fromkeys([*names, point.weights]):
-            wide = kv_format(name) != "fp16" or point.kv == "fp32"
-            own = name == point.weights or not wide or registry.is_narrow(point.kv)
+            has_own = kv_format(name) != "fp16" or point.kv == "fp32"
+            own = name == point.weights or not has_own or registry.is_narrow(point.kv)
             pairs.append((name, point.kv if own else kv_format(name)))
         return self._compare(pairs)
 

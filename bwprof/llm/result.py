@@ -532,13 +532,13 @@ def _note_model(request: ModelRequest) -> list[str]:
     if model.experts:
         notes.append(
             f"{model.experts_per_token} of {model.experts} experts a token. A batch reads the experts of all its "
-            "tokens: the mean number if tokens choose at random. A layer's experts are one launch a product, as "
-            "engines group them; in fuller layers one more expert has tokens."
+            "tokens: the mean number if tokens choose at random. Each product of a layer's experts is one launch (t: "
+            'tokens, e: experts that have any). In "fuller" layers one more expert has tokens.'
         )
     if request.stored is not None and any(point.weights == AS_STORED for point in request.points):
         notes.append(
-            "Weights as stored: types without kernels here are timed as the precision nearest in size (the column "
-            "precision); sizes and what fits are the file's own."
+            "Weights as stored: a type without a kernel here, or without one beside BF16, is timed as the nearest "
+            "precision (the column precision); sizes and what fits are the file's own."
         )
     return notes
 

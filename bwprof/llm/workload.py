@@ -101,7 +101,7 @@ def list_formats(role: str) -> tuple[str, ...]:
 
 
 def kv_format(weights: str) -> str:
-    """Return the cache's default precision: that of the weights or beside them BF16; else FP16."""
+    """Return the cache's default precision: BF16 beside BF16 results, FP32 beside FP32, else FP16."""
     result = registry.precision_types(weights).get("result", {}).get("name")
     return result if result in (weights, "bf16") else "fp16"
 
@@ -273,7 +273,7 @@ class StoredWeights:
 
     `types`: type -> tensors, bytes, and token_bytes, those that one token reads. `tensors`: tensor -> precision in
     which its matrices are timed -> share of them. `sizes`: tensor -> precision -> bytes of one weight, if the
-    precision's own differ. `kv`: the cache's precision that the file names.
+    precision's own differ. `kv`: the cache's precision, if the file says so.
     """
 
     total_bytes: int

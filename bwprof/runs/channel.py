@@ -121,9 +121,10 @@ class ChildProcess:
             while b"\n" not in self._buffer:
                 interrupts.check()
                 left = until - time.monotonic()
-                if left <= 0:
+                ready = selector.select(max(0.0, min(left, _LONGEST_WAIT)))
+                if left <= 0 and not ready:  # what lies there is read first
                     raise RunTimeoutError
-                for key, _ in selector.select(min(left, _LONGEST_WAIT)):
+                for key, _ in ready:
                     if key.fd == self._answer:
                         data = os.read(self._answer, 1 << 16)
                         if not data:
@@ -158,7 +159,8 @@ class ChildProcess:
 
     def end(self) -> None:
         """Close the pipes and end the process."""
-        for fd in (self._request, self._answer):
+        fds, self._request, self._answer = (self._request, self._answer), -1, -1  # which may soon be other files'
+        for fd in fds:
             with suppress(OSError):
                 os.close(fd)
         if self._process.poll() is None:

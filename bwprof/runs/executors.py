@@ -168,7 +168,7 @@ class ChildExecutor:
         *,
         max_case_seconds: float | None = None,
         nvtx: bool | None = None,
-        opening: ChildProcess | None = None,  # of `open_early`
+        opening: ChildProcess | None = None,  # that `open_early` started
         lingers: bool = False,  # nobody waits for the child's end before this process ends
     ) -> None:
         self._backend, self._index, self._interrupts = backend, index, interrupts
@@ -193,7 +193,7 @@ class ChildExecutor:
             raise _core.UnavailableError(f"the process that opens the device {error}") from None
         if "error" in answer:
             raise _core.UnavailableError(answer["error"])
-        if answer["device"] != [self._backend, self._index]:  # of `open_early`
+        if answer["device"] != [self._backend, self._index]:  # `open_early` chose another
             self._end_child()
             return self.open(deadline)
         return dict(answer["facts"])
@@ -284,9 +284,9 @@ class ChildExecutor:
         self._end_child()
 
     def _end_child(self) -> None:
-        if self._child is not None:
-            self._child.end()
-        self._child = self._begun = None
+        child, self._child, self._begun = self._child, None, None  # an interrupt must not end it twice
+        if child is not None:
+            child.end()
 
 
 def open_early(nvtx: bool | None) -> ChildProcess | None:

@@ -50,11 +50,11 @@ typedef struct bw_scaling {
     X(FP8_E4M3, "fp8_e4m3", FP8_E4M3, FP8_E4M3, FP8_E4M3, FP16, FP8_E4M3, ROWS, ROWS, ROWS,                   \
       "8-bit E4M3 activations, weights and caches with FP32 scales; results binary16")                        \
     X(INT8, "int8", INT8, INT8, INT8, FP16, INT8, ROWS, ROWS, ROWS,                                           \
-      "8-bit whole activations, weights and caches with FP32 scales; results binary16")                       \
+      "INT8 activations, weights and caches with FP32 scales; results binary16")                              \
     X(FP8_W8A16, "fp8_w8a16", FP16, FP8_E4M3, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,                     \
       "8-bit E4M3 weights, an FP32 scale a row; activations and results binary16")                            \
     X(INT8_W8A16, "int8_w8a16", FP16, INT8, NONE, FP16, FP16, UNSCALED, ROWS, UNSCALED,                       \
-      "8-bit whole weights, an FP32 scale a row; activations and results binary16")                           \
+      "INT8 weights, an FP32 scale a row; activations and results binary16")                                  \
     X(Q8_0, "q8_0", FP16, Q8_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                               \
       "8-bit weights, 32 with a scale, in 34 bytes; activations and results binary16")                        \
     X(Q4_0, "q4_0", FP16, Q4_0, NONE, FP16, FP16, UNSCALED, UNSCALED, UNSCALED,                               \
@@ -117,8 +117,9 @@ enum {
 #undef BW_PRECISION_WITH_NARROW_WEIGHT
 
 BW_C const bw_precision *bw_precision_get(bw_precision_id id);
-BW_C const bw_precision *bw_precision_of_activations(const bw_precision *precision); /* weights like them */
-BW_C bw_status bw_precision_find(const char *name, const bw_precision **out);        /* names what is allowed */
+BW_C const bw_precision *bw_precision_of_activations(
+    const bw_precision *precision); /* its activations' type, for weights too */
+BW_C bw_status bw_precision_find(const char *name, const bw_precision **out); /* names what is allowed */
 
 static inline bool bw_precision_in(unsigned mask, const bw_precision *precision) {
     return mask >> precision->id & 1u;

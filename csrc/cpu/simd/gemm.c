@@ -5,7 +5,7 @@
  *            weights in narrow types are decoded in registers (gemv_narrow.h);
  *   blocked  panels of A and B copied to fp32 into the caches and multiplied tile by tile in registers: each element
  *            loaded there serves 12 (or 32) multiplications instead of one;
- *   separate narrow weights become FP16 or BF16 in memory, then a product of such;
+ *   separate narrow weights become FP16 or BF16 in memory, then a product of that type;
  *   words    of INT8: whole numbers, multiplied as words (gemm_bytes.h);
  *   bytes    the same, multiplied as bytes where the processor adds such products. */
 #include "cpu/simd/product.h"
@@ -332,7 +332,7 @@ static const bw_variant gemm_rows[] = {
                   .workspace_bytes = blocked_workspace),
     {.name = "separate",
      .text = "narrow weights become FP16 or BF16 in memory, then gemv or blocked",
-     .prediction = {.changes = "narrow weights in 16 bits in memory, once for all rows of A; then the product of those",
+     .prediction = {.changes = "weights unpacked to 16 bits in memory, once for all rows of A; then the 16-bit product",
                     .predicted = 16.0,
                     .because = "each weight is decoded once, not for each of 16 rows, which takes most of the time",
                     .at = "q4_0 M=16 N=4096 K=4096"},

@@ -143,8 +143,11 @@ static bw_status time_finalists(search *self, candidate *sorted, int count) {
         if (i % field == 0 && self->spent_ms >= budget_ms) break;
         candidate *one = &sorted[i % field];
         timed_graph *graph = &graphs[i % field];
-        BW_GOTO(i < field ? make_graph(self, one, launches_for(one, final_graph_ms), graph)
-                          : get_ready(self, one, graph));
+        if (i < field) {
+            BW_GOTO(make_graph(self, one, launches_for(one, final_graph_ms), graph));
+        } else if (graph->replay) {
+            BW_GOTO(get_ready(self, one, graph));
+        }
         BW_GOTO(run_graph(self, graph, one));
         one->ms = best_ms[i % field] = fmin(best_ms[i % field], one->ms);
     }

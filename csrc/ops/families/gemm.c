@@ -324,7 +324,7 @@ static bw_tolerance dequantize_tolerance(const bw_dims *dims, const bw_precision
 const bw_op bw_op_weight_dequantize = {
     .name = "weight_dequantize",
     .family = "gemm",
-    .text = "weights in a narrow type as results are stored",
+    .text = "narrow weights, unpacked to FP16 or BF16",
     .params = weight_params,
     .param_count = sizeof weight_params / sizeof weight_params[0],
     .precisions = BW_NARROW_WEIGHT_PRECISIONS,

@@ -129,7 +129,7 @@ static bool moe_gemv_prefers(const bw_dims *dims, const bw_precision *precision,
     return v[BW_MOE_TOKENS] * v[BW_MOE_TOP_K] <= GEMV_ROWS_MAX * v[BW_MOE_ACTIVE] && precision->activation != BW_INT8;
 }
 
-/* A variant of gemm, for an expert after the other: rows of A lie behind its workspace. */
+/* A variant of gemm, for one expert after another: rows of A lie behind its workspace. */
 static int64_t whole_workspace(const bw_dims *dims, const bw_precision *precision, int64_t of_gemm) {
     return of_gemm + gathered_bytes(dims, precision, dims->value[BW_MOE_TOKENS] * dims->value[BW_MOE_TOP_K]);
 }
@@ -194,14 +194,14 @@ static const bw_variant moe_rows[] = {
      .prefers = moe_gemv_prefers,
      .workspace_bytes = moe_gemv_workspace},
     BW_CPU_ROW_IN(BW_CPU_PRECISIONS | BW_CPU_BYTES, "blocked", moe_blocked,
-                  .text = "gemm's panels and tiles, an expert after the other",
+                  .text = "gemm's panels and tiles, one expert after another",
                   .prediction = {.changes = "an expert's tokens gathered, then gemm's panels and tiles",
                                  .predicted = 3.0,
                                  .because = "many tokens an expert: 14 loads for 24 products instead of 9 for 8",
                                  .at = "fp32 tokens=512 experts=8 top_k=2 N=512 K=512"},
                   .workspace_bytes = moe_blocked_workspace),
     {.name = "words",
-     .text = "gemm's INT8 as 16-bit words, an expert after the other",
+     .text = "gemm's INT8 as 16-bit words, one expert after another",
      .precisions = BW_MASK(INT8),
      .rounds_once = true,
      .launch = moe_words_launch,
@@ -212,7 +212,7 @@ static const bw_variant moe_rows[] = {
      .refuses = moe_words_refuses,
      .workspace_bytes = moe_words_workspace},
     {.name = "bytes",
-     .text = "gemm's INT8 as bytes, an expert after the other (AVX-512 VNNI)",
+     .text = "gemm's INT8 as bytes, one expert after another (AVX-512 VNNI)",
      .precisions = BW_MASK(INT8),
      .rounds_once = true,
      .launch = moe_bytes_launch,

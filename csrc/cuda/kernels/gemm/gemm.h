@@ -48,6 +48,7 @@ bw_status bw_fused_describe(bw_device *device, const bw_dims *dims, const bw_pre
 /* narrow/dequantize.cu */
 const char *bw_dequantize_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 bw_cuda_choose bw_dequantize_choose;
+const char *bw_dequantize_refuses_rows(int64_t n, int64_t k);
 bw_status bw_dequantize_into_scratch(int64_t n, int64_t k, const bw_precision *precision, int64_t offset,
                                      bw_cuda_launch_spec *out);
 const char *bw_separate_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);

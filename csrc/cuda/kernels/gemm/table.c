@@ -6,7 +6,7 @@
  *   skinny    2 to 16 rows of A: the same on tensor cores (skinny.cu); in FP32 up to 32 (skinny_fp32.cu)
  *   strided, per_block   the plain ones for Q4_0 (narrow/q4_0.cu)
  *   scalar    weights of 8 or 4 bits, unpacked one by one (narrow/fused.cu)
- *   separate  the same as FP16 or BF16 in memory, then a product of such (narrow/dequantize.cu)
+ *   separate  the same as FP16 or BF16 in memory, then the product in that type (narrow/dequantize.cu)
  *   fused     the same eight at a time, in registers, for tensor cores (narrow/fused.cu)
  *   repacked  Q4_0 that was repacked once, few rows of A (narrow/q4_0.cu)
  *   wgmma     Hopper's tensor cores, fed by TMA (wgmma.cuh)
@@ -121,8 +121,8 @@ static const bw_variant rows[] = {
                            .because = "lanes read neighbors, but each weight its scale, by about 20 instructions",
                            .at = Q4_0_SHAPE}),
     {.name = "separate",
-     .text = "narrow weights become FP16 or BF16 in memory, then a product of such",
-     .prediction = {.changes = "two kernels: B in 16 bits into memory, and the product of those from there",
+     .text = "narrow weights become FP16 or BF16 in memory, then the product in that type",
+     .prediction = {.changes = "two kernels: one writes B in 16 bits, one multiplies",
                     .predicted = 0.75,
                     .because = "8 times the bytes: 4.5 bits of a weight are read, 16 written and read again",
                     .at = Q4_0_SHAPE},

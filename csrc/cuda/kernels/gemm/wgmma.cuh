@@ -1,7 +1,7 @@
 // gemm on Hopper's tensor cores: a warpgroup's products read A and B from shared memory, where TMA puts them.
 //   - a block per multiprocessor, two for few rows of A, walks over tiles of D; a producer thread keeps four to seven
-//     steps of K, 128 bytes of each row, on their way, past the end of a tile too. Rows that A lacks are not copied,
-//     for TMA takes longer over those than over others: what they hold goes nowhere;
+//     steps of K, 128 bytes of each row, on their way, past the end of a tile too. Rows beyond A are not copied: TMA is
+//     slower there, and their results are dropped;
 //   - one or two warpgroups take 64 rows of the tile each, all sums in registers; the producer's warpgroup gives up
 //     its own;
 //   - where tiles are too few for the multiprocessors, the blocks of a cluster make one together, each a share of K;

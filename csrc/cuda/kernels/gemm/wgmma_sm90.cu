@@ -25,9 +25,8 @@ const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision,
     return tiles.overflow || tiles.value > INT32_MAX / 2 ? "more than 2^30 tiles" : nullptr;
 }
 
-// Where it beats cuBLASLt, and skinny, which few rows of A and of B suit better. The library's sums of INT8 take a
-// kernel more; of E4M3 it is slow where each row has a scale, of TF32 where wide tiles fill the device just once. Timed
-// on an H200, M of 1 to 8192, and most of it on an H100.
+// Where it is faster than cuBLASLt and skinny. cuBLASLt needs one more kernel for INT8, is slow for E4M3 with scales of
+// rows, and for TF32 where wide tiles fill the device once. Timed on an H200, M of 1 to 8192.
 bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t m = dims->value[BW_GEMM_M], units = facts->units;
     if (precision->compute == BW_INT8) return m > 16 || dims->value[BW_GEMM_N] > units * 64;

@@ -349,7 +349,9 @@ struct fp8_consumer {
         float part[2];
         shrink[0] = shrink[1] = 1.0f;
         up = __float2half2_rn(largest_of_keys * factor);
-        stand_on_maxima();
+        // Infinite where a row has seen no key: then its weights do not fit.
+#pragma unroll
+        for (int half = 0; half < 2; half++) addend[half] = weight_lift + power - top[half];
         // A function, not a loop: the compiler then mixes its instructions with those around.
         const auto weigh = [&] {
             __half2 pairs[2] = {};

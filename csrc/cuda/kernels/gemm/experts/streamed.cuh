@@ -8,9 +8,9 @@
 //     while this one is in use, so that the memory does not wait for a tile's end. What the warp will find where is
 //     written down beside the ring;
 //   - instructions decide for narrow weights: B's rows are the 16 rows of m16n8k16, A's rows its 8 columns, weights
-//     become pairs of FP16 as the formats say (narrow/weights.cuh), and several tiles of 16 rows share what is done for
-//     A. A zero point or a minimum times the sum of A is taken off at the end of what shares a factor: that sum is one
-//     more product, of A with ones, for all of them;
+//     become pairs of FP16 or BF16 as the formats say (narrow/weights.cuh), and several tiles of 16 rows share what is
+//     done for A. A zero point or a minimum times the sum of A is taken off at the end of what shares a factor: that
+//     sum is one more product, of A with ones, for all of them;
 //   - A comes through L1, which B passes by: from L2 each tile's copies would wait behind all others' of the same few
 //     lines (that took a tenth of the time of 8-bit weights). Scales are copied once a tile, or with each piece;
 //   - activations of 8 bits meet weights of 8 bits as they are, in m16n8k32.

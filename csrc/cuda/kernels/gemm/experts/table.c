@@ -3,7 +3,7 @@
  *   tensor    tiles of 128 rows of an expert on tensor cores (gemm's tensor.cu)
  *   wgmma     the same on Hopper's, rows of A gathered first (wgmma_sm90.cu)
  *   separate  narrow weights become FP16 or BF16 in memory first (likewise)
- *   streamed  few tokens an expert: the time is that of reading the weights of those that have tokens (streamed.cu) */
+ *   streamed  few tokens an expert: the time is that of reading the weights of those that have tokens (streamed.cuh) */
 #include "cuda/kernels/gemm/experts/experts.h"
 
 enum { STREAMED_PRECISIONS = BW_WEIGHT_PRECISIONS & ~(BW_MASK(FP32) | BW_MASK(TF32)) };
@@ -38,17 +38,18 @@ static const bw_variant rows[] = {
      BW_CUDA_HOOKS(tensor)},
     {.name = "separate",
      .text = "narrow weights become FP16 or BF16 in memory, then wgmma",
-     .prediction = {.changes = "three kernels: B in 16 bits into memory, rows of A in order, and the product of those",
-                    .predicted = 200.0,
-                    .because = "naive takes 20 instructions a weight and token; here products take most of the time",
-                    .at = "int4_g128 tokens=4096 experts=8 top_k=2 N=4096 K=4096"},
+     .prediction =
+         {.changes = "three kernels: write B in 16 bits, gather rows of A, multiply",
+          .predicted = 200.0,
+          .because = "naive takes 20 instructions for each weight and token; unpacking once costs little beside them",
+          .at = "int4_g128 tokens=4096 experts=8 top_k=2 N=4096 K=4096"},
      .precisions = BW_NARROW_WEIGHT_PRECISIONS,
      WGMMA_HOOKS},
     {.name = "wgmma",
      .text = "Hopper's tensor cores (wgmma), fed by TMA, tiles of all experts in one launch, rows of A gathered first",
-     .prediction = {.changes = "rows of A in D's order first; wgmma, fed by TMA, instead of mma.sync",
+     .prediction = {.changes = "rows of A gathered first into D's order; wgmma, fed by TMA, instead of mma.sync",
                     .predicted = 1.5,
-                    .because = "1.6 in gemm, less what gathering takes: a few percent of so many products",
+                    .because = "1.6 in gemm; gathering takes a few percent",
                     .at = "fp16 tokens=4096 experts=8 top_k=2 N=4096 K=4096"},
      .precisions =
          BW_MASK(FP16) | BW_MASK(BF16) | BW_MASK(FP8_E4M3) | BW_MASK(INT8) | BW_MASK(FP8_TENSOR) | BW_MASK(FP8_BLOCK),

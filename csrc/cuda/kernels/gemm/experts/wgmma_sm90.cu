@@ -216,18 +216,21 @@ const char *bw_moe_wgmma_refuses(const bw_dims *dims, const bw_precision *precis
     const int64_t rows = value[BW_MOE_TOKENS] * value[BW_MOE_TOP_K], n = value[BW_MOE_N], k = value[BW_MOE_K];
     if (!facts->own || facts->own->major != 9) return "wgmma and TMA need compute capability 9.0";
     if (rows > most || k > most || value[BW_MOE_EXPERTS] * n > most || bw_ceil_div(n, 64) * rows > most)
-        return "2^30 rows, columns or tiles and more";
+        return "wgmma takes at most 2^30 rows, columns and tiles";
     if (bw_dtype_bytes(case_of(dims, precision, facts).precision->weight, k) % 16 != 0 || n % 8 != 0)
-        return "rows of A, B or D are no multiple of 16 bytes";
+        return "wgmma takes rows of A, B and D of a multiple of 16 bytes";
+    if (precision->weight != precision->activation) {
+        const char *reason = bw_dequantize_refuses_rows(value[BW_MOE_EXPERTS] * n, k);
+        if (reason) return reason;
+    }
     if (precision->id == BW_PRECISION_FP8_BLOCK && n % bw_scaled_block != 0)
-        return "an expert's scales are of rows of B that another one has, too";
+        return "fp8_block takes N of a multiple of 128: experts would share scales";
     return precision->compute == BW_INT8 && k > INT32_MAX / (128 * 128)
                ? "sums of more than 131071 products of INT8 may pass 2^31"
                : nullptr;
 }
 
-// Where streamed reads B more than once, of narrow weights more than four times, which then take less time than making
-// 16 bits of them.
+// Where streamed would read B more than once; narrow weights more than four times, as unpacking costs more than that.
 bool bw_moe_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const experts_case of = case_of(dims, precision, facts);
     return of.rows > (of.separate ? 64 : 16) * dims->value[BW_MOE_ACTIVE];

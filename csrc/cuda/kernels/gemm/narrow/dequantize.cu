@@ -54,10 +54,6 @@ bw_status choose_dequantize(int64_t n, int64_t k, const bw_precision *precision,
     });
 }
 
-const char *refuses(int64_t n, int64_t k) {
-    return bw_cuda_grid_fits(n) && parts_of(k) <= most_parts ? nullptr : "rows of at most 2^28 weights";
-}
-
 // Of 16 bits, by the fastest of our own that takes the shape.
 using product_refuses = const char *(const bw_dims *, const bw_precision *, const bw_device_facts *);
 constexpr struct {
@@ -70,8 +66,12 @@ constexpr struct {
 
 }  // namespace
 
+const char *bw_dequantize_refuses_rows(int64_t n, int64_t k) {
+    return bw_cuda_grid_fits(n) && parts_of(k) <= most_parts ? nullptr : "rows of at most 2^28 weights";
+}
+
 const char *bw_dequantize_refuses(const bw_dims *dims, const bw_precision *, const bw_device_facts *) {
-    return refuses(dims->value[BW_WEIGHT_N], dims->value[BW_WEIGHT_K]);
+    return bw_dequantize_refuses_rows(dims->value[BW_WEIGHT_N], dims->value[BW_WEIGHT_K]);
 }
 
 bw_status bw_dequantize_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
@@ -86,7 +86,7 @@ bw_status bw_dequantize_into_scratch(int64_t n, int64_t k, const bw_precision *p
 }
 
 const char *bw_separate_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    const char *reason = refuses(dims->value[BW_GEMM_N], dims->value[BW_GEMM_K]);
+    const char *reason = bw_dequantize_refuses_rows(dims->value[BW_GEMM_N], dims->value[BW_GEMM_K]);
     return reason ? reason : bw_gemm_tensor_refuses(dims, precision, facts);
 }
 

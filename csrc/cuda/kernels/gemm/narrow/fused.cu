@@ -7,8 +7,8 @@
 //     later tiles. More under way than memory needs would only keep the next requests waiting, and warps that copied
 //     for each other would wait for the slowest;
 //   - instructions decide: an H200's multiprocessor gets 20 bytes a clock, 40 weights of 4 bits. Weights become pairs
-//     of FP16, exactly, by little more than a mask for two, and go from registers to tensor cores (m16n8k16: 16 rows
-//     of B, 8 columns, sums in FP32);
+//     of FP16 or BF16, exactly, by little more than a mask for two, and go from registers to tensor cores (m16n8k16: 16
+//     rows of B, 8 columns, sums in FP32);
 //   - fewer rows of A than 8 leave columns over: there A's groups of 32 take turns, with zeros in the columns of the
 //     others, and a lane finds sums of several groups to give their scales. Zero points and mins take the sums of A's
 //     groups, worked out once for all rows of B.

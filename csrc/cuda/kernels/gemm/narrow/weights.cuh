@@ -1,5 +1,5 @@
 // Formats of narrow weights: how 32 neighboring weights of a row become fragments of tensor cores, as pairs of
-// FP16 that hold them exactly, and what factor their sums take.
+// FP16 (weights_bf16.cuh: BF16) that hold them exactly, and what factor their sums take.
 //
 // A tile of a row is 256 weights. Its bytes, `chunks` times 16, lie in shared memory at a `pitch` of 16 bytes more than
 // a multiple of 128: the same words of 8 rows are in different banks. Four lanes share a row; of each group of 32
@@ -59,7 +59,7 @@ BW_DEVICE bw_raw<bytes> bw_load_raw(const unsigned char *from, bool whole, int l
     return raw;
 }
 
-// The same to shared memory, under way where they are `whole`. There are at least 4.
+// The same to shared memory, asynchronously if `whole`; at least 4 bytes.
 template <int bytes, int unit>
 BW_DEVICE void bw_copy_raw(unsigned char *to_shared, const unsigned char *from, bool whole, int left) {
     if (whole) {
@@ -70,7 +70,7 @@ BW_DEVICE void bw_copy_raw(unsigned char *to_shared, const unsigned char *from, 
         for (int i = 0; i < bytes / 4; i++) ((uint32_t *)to_shared)[i] = raw.word[i];
     }
 }
-// From shared memory, at a multiple of their number.
+// From shared memory, aligned to `bytes`.
 template <int bytes>
 BW_DEVICE bw_raw<bytes> bw_shared_raw(const unsigned char *from) {
     bw_raw<bytes> raw = {};

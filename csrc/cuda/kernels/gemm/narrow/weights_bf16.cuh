@@ -1,6 +1,5 @@
 // Formats of narrow weights for activations in BF16: those of weights.cuh, unpacked to pairs of BF16 that hold them
-// exactly. Small numbers are no use below BF16's normal ones, as FP16's are: they are FP32's, where sums would lose
-// bits.
+// exactly. FP32 sums of BF16's subnormals would lose bits, unlike those of FP16's.
 #pragma once
 
 #include "cuda/kernels/gemm/narrow/weights.cuh"
