@@ -252,7 +252,7 @@ def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredW
         layouts = _read_layouts(METHODS[method], config, plain.label)
         excluded = _Names(name for field in _EXCLUDED for name in parse_names(field, config.get(field) or None))
         scheme = config.get("kv_cache_scheme") or {"num_bits": 0, "type": ""}
-        kv = {(0, ""): "bf16" if plain.label == "bf16" else "", (8, "float"): "fp8_e4m3", (8, "int"): "int8"}[
+        kv = {(0, ""): "", (8, "float"): "fp8_e4m3", (8, "int"): "int8"}[
             scheme["num_bits"], scheme["type"]
         ]
     except (AttributeError, LookupError, TypeError, re.error) as error:
@@ -310,7 +310,8 @@ def _int4(group: int) -> str:
 
 
 def _fp8(config: Mapping[str, Any]) -> _Layouts:
-    if any(size := config.get("weight_block_size") or ()):
+    size: Any = config.get("weight_block_size") or ()
+    if any(size):
         return [("Linear", _Layout("fp8", "fp8_block", 8, (size[0], size[1]), 4))]
     return [("Linear", _Layout("fp8", "fp8_tensor", 8, matrix_bytes=8))]  # one scale for the matrix, one for its input
 
