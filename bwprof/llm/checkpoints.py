@@ -252,9 +252,7 @@ def _stored_weights(model: Architecture, config: Any, plain: _Layout) -> StoredW
         layouts = _read_layouts(METHODS[method], config, plain.label)
         excluded = _Names(name for field in _EXCLUDED for name in parse_names(field, config.get(field) or None))
         scheme = config.get("kv_cache_scheme") or {"num_bits": 0, "type": ""}
-        kv = {(0, ""): "", (8, "float"): "fp8_e4m3", (8, "int"): "int8"}[
-            scheme["num_bits"], scheme["type"]
-        ]
+        kv = {(0, ""): "", (8, "float"): "fp8_e4m3", (8, "int"): "int8"}[scheme["num_bits"], scheme["type"]]
     except (AttributeError, LookupError, TypeError, re.error) as error:
         raise ValueError(f"quantization_config of {method}: missing, or not read: {quote_text(error)}") from None
     unquantized = {_ROUTER} if config.get("lm_head") is True else {_ROUTER, _HEAD}
