@@ -72,7 +72,7 @@ class StepPart:
 
     @property
     def weight_rows(self) -> int:
-        """Rows of the matrices of weights that it reads."""
+        """Rows of the weights that the part reads, of all active experts."""
         return self.params["N"] * self.params.get("active", 1)
 
 

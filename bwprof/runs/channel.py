@@ -106,7 +106,7 @@ class ChildProcess:
         return self.receive(interrupts, until)
 
     def send(self, request: dict[str, Any]) -> None:
-        """Send one line, as far as the pipe takes it now; `receive` sends the rest."""
+        """Send as much of one line as the pipe takes now; `receive` sends the rest."""
         self._unsent = memoryview((json.dumps(request) + "\n").encode())
         with suppress(OSError):  # `receive` says what is wrong
             self._unsent = self._unsent[os.write(self._request, self._unsent) :]

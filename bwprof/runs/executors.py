@@ -175,7 +175,7 @@ class ChildExecutor:
         self._max_case_seconds, self._nvtx, self._lingers = max_case_seconds, nvtx, lingers
         self._child = opening
         self._context: Context | None = None
-        self._begun = opening and self._describe_open()  # a request that the child has, and nobody waits for yet
+        self._begun = opening and self._describe_open()  # a request that was sent, whose answer nobody awaits yet
 
     def _describe_open(self) -> dict[str, Any]:
         return {"do": "open", "backend": self._backend, "index": self._index, "nvtx": self._nvtx}
@@ -219,7 +219,7 @@ class ChildExecutor:
             self._request({"do": "context", "context": plain}, _first(None, _OPEN_SECONDS))
 
     def begin(self, spec: Spec | Chain, max_seconds: float, deadline: float | None) -> None:
-        """Let a GPU's child begin with what `measure` is called for next; on a CPU, writing rows would disturb it."""
+        """Start the next case on a GPU's child. On a CPU, writing rows would disturb it."""
         if self._child is not None and not _core.backend_facts(self._backend)["runs_on_host"]:
             self._begun = _describe_case(spec, max_seconds, deadline)
             self._child.send(self._begun)
@@ -291,7 +291,7 @@ class ChildExecutor:
 
 def open_early(nvtx: bool | None) -> ChildProcess | None:
     """Let a child open the device that `hardware.choose_device` chooses, while this process looks for it, too."""
-    with suppress(OSError):  # whoever starts the next one says what is wrong
+    with suppress(OSError):  # the next start reports the error
         child = ChildProcess(command_line)
         child.send({"do": "open", "backend": "", "index": 0, "nvtx": nvtx})
         return child

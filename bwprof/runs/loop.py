@@ -78,7 +78,7 @@ class TimeBudget:
         return math.inf if self.deadline is None else self.deadline - time.monotonic()
 
     def share(self, begun: float, cases_left: int) -> float | None:
-        """Return the seconds of sampling for the next of so many cases, begun at a time.monotonic(); None: no time."""
+        """Return the next case's seconds of sampling, of a run that began at `begun`; None: no time is left."""
         target = math.inf if self.target_seconds is None else begun + self.target_seconds - time.monotonic()
         left = self.left()
         return share_seconds(min(target, left), cases_left, self.max_seconds) if left > 0 else None
@@ -189,7 +189,7 @@ class RunLoop:
             self.progress.ahead(*estimate_cases(specs, context.facts, context.backend, target, most))
         self.progress.begin(len(items))
         begin: Callable[[T, float, float | None], None] | None = getattr(executor, "begin", None)
-        ahead: float | None = None  # seconds of a case that has begun
+        ahead: float | None = None  # seconds of sampling of a case that the child has begun
         try:
             for number, item in enumerate(items):
                 seconds = limits.share(begun, len(items) - number) if ahead is None else ahead

@@ -131,7 +131,7 @@ typedef struct bw_op {
     /* Rules between parameters; single ranges are checked already. NULL: none. Messages name the parameter, its
      * value and what is allowed. */
     bw_status (*validate)(const bw_dims *dims);
-    bw_checked_int (*flops)(const bw_dims *dims); /* NULL: it moves, or changes types, which counts none */
+    bw_checked_int (*flops)(const bw_dims *dims); /* NULL: none, as it moves data or converts types */
     /* The operands in the order of bw_launch.operand; shapes only, bw_op_operands adds the sizes. */
     int (*operands)(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]);
     /* Writes all of a BW_RECIPE_HOST operand. */

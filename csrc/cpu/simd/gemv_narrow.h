@@ -92,7 +92,7 @@ BW_INLINE int narrow_chains(const bw_dtype dtype, int rows) {
     return rows > 1 ? 1 : bw_narrow_of(dtype).scales ? 2 : 4;
 }
 
-/* One unit of `columns` rows of B against one row of A that is packed as pairs of so many parts. */
+/* One unit of `columns` rows of B against one row of A, split into `parts` BF16 numbers, in pairs. */
 BW_INLINE void narrow_unit_pairs(const bw_dtype dtype, const int columns, const int parts, const narrow_share *share,
                                  int64_t k, const char *const chunk[], int unit, const float *a,
                                  const float inner[][BW_Q4_K_SCALES], bw_vf total[][NARROW_COLUMNS]) {

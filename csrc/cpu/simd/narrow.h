@@ -85,8 +85,7 @@ BW_INLINE bw_vw bw_narrow_pairs(bw_dtype dtype, bw_vu word, int n) {
     return dtype == BW_FP4_E2M1 ? bw_pairs_from_e2m1(x) : bw_pairs_from_uint4(x, dtype == BW_Q4_0 ? 8 : 0);
 }
 
-/* Of how many BF16 parts a row of activations is packed as pairs: types of four bits are exact in one, and FP16 is in
- * two. 0: as floats. */
+/* How many BF16 numbers hold one activation exactly, beside weights of four bits; 0: activations stay floats. */
 BW_INLINE int bw_narrow_parts(bw_dtype dtype, bw_dtype activation, int64_t rows) {
     if (bw_narrow_of(dtype).vectors != 8 || dtype == BW_Q8_0 || rows != 1 || !bw_has_pairs()) return 0;
     return activation == BW_BF16 ? 1 : activation == BW_FP16 ? 2 : 0;

@@ -66,7 +66,7 @@ static bw_status download(bw_device *device, void *to, const void *from, int64_t
     return bw_cuda_synchronize(device);
 }
 
-enum { GATHERED_BYTES = 10 << 20 }; /* larger memory for pieces is not kept */
+enum { GATHERED_BYTES = 10 << 20 }; /* of memory that is kept for gathering; more is allocated each time */
 
 /* The pieces are brought together on the device, so that one transfer takes them all. */
 static bw_status gather(bw_device *device, const bw_span *spans, int64_t count, int64_t bytes, void *to) {

@@ -21,7 +21,7 @@ typedef bw_status bw_cuda_choose_by_plan(const bw_dims *dims, const bw_precision
 bw_status bw_cuda_prepare_fastest(const bw_launch *sets, int64_t set_count, uint64_t key,
                                   bw_cuda_choose_by_plan *choose, int count, void **state);
 
-/* What a plan needs besides, before so many launches from `first` on, for a launch that is prepared. Fails with
+/* Prepares what a plan needs before `launches` launches from `first` on. Fails with
  * BW_CODE_UNAVAILABLE where the plan cannot be used. */
 typedef bw_status bw_cuda_ready_plan(const bw_launch *sets, int64_t set_count, int plan, int64_t first,
                                      int64_t launches, bw_cuda_launch_spec *spec);

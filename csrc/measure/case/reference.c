@@ -66,7 +66,7 @@ typedef struct reference_work {
     int64_t elems;
     double share_s;            /* processor time of each who works */
     uint64_t caller;           /* the only thread that polls */
-    bool alone;                /* for now: corners that are left are for all */
+    bool alone;                /* the caller works first, alone; corners that it leaves are for all */
     _Atomic int64_t next;      /* rows taken; a row that was taken is worked out */
     _Atomic bool stopped;      /* poll returned true */
     _Atomic(bw_status) failed; /* the first failure */

@@ -233,8 +233,8 @@ static bw_status shape_reference(const bw_dims *dims, const bw_precision *precis
  * to them. One key left out changes a row by about its norm over sqrt(L): in BF16 seen in every row up to L of some
  * 10^4.
  * TF32 rounds queries and weights alike, though results are FP32; so does a prompt's attention that multiplies in FP8:
- * queries in place of scores, and weights relative to the largest, of which none then is subnormal. (Sums in FP16 round
- * scores 128 times as finely.) One key left out is seen there in rows of up to some 500 keys. */
+ * queries in place of scores, and weights relative to the largest. None of these is subnormal then. (Sums in FP16 round
+ * scores 128 times as finely as E4M3 does.) One key left out is seen there in rows of up to some 500 keys. */
 static bw_tolerance shape_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
     const shape s = shape_of(dims);
     double accumulation = bw_dtype_roundoff(BW_FP32) * (32.0 + 8.0 * sqrt((double)s.dim) + 8.0 * sqrt((double)s.len));

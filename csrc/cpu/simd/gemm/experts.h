@@ -31,8 +31,8 @@ static void set_expert(expert_product *self, int index, bw_dtype dtype, int64_t 
     if (self->all->operand[index]) self->launch.operand[index] = (char *)self->all->operand[index] + bytes;
 }
 
-/* Operand `index`, which has `bytes` for each row of A: those of `count` rows of D from `first` on go to `gathered`,
- * unless there is one. */
+/* Operand `index`, which has `bytes` for each row of A: those of `count` rows of D from `first` on go to `gathered`.
+ * One row stays where it is. */
 static void gather_rows(expert_product *self, int index, int64_t bytes, int64_t first, int64_t count, char *gathered) {
     char *from = self->all->operand[index];
     self->launch.operand[index] = count == 1 ? from + self->rows[first] * bytes : gathered;
@@ -134,7 +134,8 @@ static int64_t whole_workspace(const bw_dims *dims, const bw_precision *precisio
     return of_gemm + gathered_bytes(dims, precision, dims->value[BW_MOE_TOKENS] * dims->value[BW_MOE_TOP_K]);
 }
 
-static bw_status launch_whole(const bw_launch *launch, int64_t room_bytes, bw_status (*of_gemm)(const bw_launch *)) {
+static bw_status launch_by_expert(const bw_launch *launch, int64_t room_bytes,
+                                  bw_status (*of_gemm)(const bw_launch *)) {
     expert_product self = expert_product_of(launch);
     char *gathered = (char *)launch->workspace + bw_pool_size(launch->device->pool) * room_bytes;
     for (int64_t expert = 0; expert < self.experts; expert++) {
@@ -146,17 +147,17 @@ static bw_status launch_whole(const bw_launch *launch, int64_t room_bytes, bw_st
     return BW_OK;
 }
 
-#define MOE_WHOLE(name, room)                                                                 \
+#define MOE_BY_EXPERT(name, room)                                                             \
     static int64_t moe_##name##_workspace(const bw_dims *dims, const bw_precision *precision, \
                                           const bw_device_facts *facts) {                     \
         return whole_workspace(dims, precision, facts->units * (int64_t)sizeof(room));        \
     }                                                                                         \
     static bw_status moe_##name##_launch(const bw_launch *launch) {                           \
-        return launch_whole(launch, (int64_t)sizeof(room), name##_launch);                    \
+        return launch_by_expert(launch, (int64_t)sizeof(room), name##_launch);                \
     }
-MOE_WHOLE(blocked, blocked_room)
-MOE_WHOLE(words, bytes_room)
-MOE_WHOLE(bytes, bytes_room)
+MOE_BY_EXPERT(blocked, blocked_room)
+MOE_BY_EXPERT(words, bytes_room)
+MOE_BY_EXPERT(bytes, bytes_room)
 
 static bw_dims expert_dims(const bw_dims *dims) {
     return (bw_dims){.value = {[BW_GEMM_N] = dims->value[BW_MOE_N], [BW_GEMM_K] = dims->value[BW_MOE_K]}};

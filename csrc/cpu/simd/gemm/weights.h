@@ -42,7 +42,7 @@ typedef struct stored_matrix {
     bw_dtype dtype;
     const bw_scaling *scaling;
     const void *data, *scales, *zeros, *whole;
-    int64_t row0; /* of the first row, among those that have scales */
+    int64_t row0; /* the first row's number in the matrix of all experts, for its scales */
 } stored_matrix;
 
 static stored_matrix stored_weights(const product *p) {

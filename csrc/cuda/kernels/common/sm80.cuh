@@ -64,14 +64,14 @@ BW_DEVICE void bw_copy_async(void *to_shared, const void *from, bool there) {
                  : "memory");
 }
 
-// 4, 8 or 16 bytes, through L1: what other warps read, too.
+// 4, 8 or 16 bytes, through L1, for data that other warps read, too.
 template <int bytes>
 BW_DEVICE void bw_copy_async_shared(void *to_shared, const void *from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(bw_shared_address(to_shared)), "l"(from), "n"(bytes)
                  : "memory");
 }
 
-// 4, 8 or 16 bytes, at a multiple of their number.
+// 4, 8 or 16 bytes, aligned to their size.
 template <int bytes>
 BW_DEVICE void bw_copy_async_some(void *to_shared, const void *from) {
     if constexpr (bytes == 16) {

@@ -8,7 +8,7 @@
 //   - blocks that run at the same time share rows of A and of B in the L2: tiles go down a band of 16 before the next
 //     column.
 // Tried on an H200 without gain, or slower: pairs of blocks that send each other half of B; steps of K in another order
-// in each block; one warpgroup some steps behind the other; A from registers; steps copied in twos.
+// in each block; one warpgroup some steps behind the other; A from registers; two steps a copy.
 // Rows of A, B and D are multiples of 16 bytes; TMA fills what lies beyond the matrices with zeros.
 #pragma once
 
@@ -23,8 +23,7 @@ namespace {
 constexpr int step_bytes = bw_panel_bytes;  // of K
 constexpr int band = 16;
 
-// What a block makes at a time: `groups` warpgroups' 64 rows and so many columns. So many blocks share a
-// multiprocessor.
+// What a block makes at a time: `groups` warpgroups' 64 rows and `columns`. `residents` blocks share a multiprocessor.
 template <int groups_, int columns_, int residents_ = 1>
 struct wgmma_tile {
     static constexpr int groups = groups_, columns = columns_, residents = residents_;
@@ -171,7 +170,7 @@ struct tile_scales {
 };
 
 // Where a cluster's blocks make a tile together, each adds up and finishes some of its columns, 32 at a time. The
-// others put their sums of these in its ring of stages, which nobody needs any more.
+// others put their sums of these in its ring of stages, which is free by then.
 template <typename tile, typename Sum>
 BW_DEVICE void add_up_cluster(Sum (&sums)[tile::columns / 8][4], uint32_t stages) {
     constexpr int eights = tile::columns / 8, eight_bytes = tile::part_bytes / 4;
@@ -327,7 +326,7 @@ struct short_sums {
             }
         }
     }
-    // Starts a step, and adds the one before; before the first one that is zeros.
+    // Starts a step, and adds the sum of the one before, which is zero at the first.
     __device__ __forceinline__ void take(float (&sums)[eights][4], float (&done)[eights][4], int step) {
         self.wait();
         self.multiply(sums, false, bw_e4m3());
@@ -438,8 +437,8 @@ bw_tensor_view rows_of(int operand, bw_dtype dtype, int element_bytes, int64_t r
     return view;
 }
 
-// Where tiles are too few, so many blocks of a cluster make one together. Those of more than two do not fill all
-// multiprocessors: no cluster goes beyond a group of them (GPC). More than four exchange more than they gain.
+// How many blocks of a cluster make a tile together. Clusters of more than two leave some multiprocessors idle, as each
+// stays in one GPC; more than four blocks exchange more than they gain.
 template <typename tile>
 int blocks_of_tile(int64_t tiles, int units, int steps) {
     constexpr int most = 4;

@@ -6,14 +6,12 @@
 //             exchanged between threads;
 //   attend    queries are rounded to E4M3 as they are read, each pair of rows by its largest element, and stay in
 //             registers. A score takes its key's scale before softmax, a weight its value's behind it.
-// The matrix unit keeps sums in registers and reads shared memory: while it works, other units reach the former half as
-// often, and the latter answers late. So scores are sums in FP16, in half as many registers, softmax works on pairs of
-// them, and scales are read a tile ahead. Queries become 7/8 at most: 128 products with elements of K, 448 at most, do
-// not leave FP16's range.
-// Weights times scales of values are rounded to E4M3: exponents are taken relative to a maximum that holds the tile's
-// largest scale of a value. Tiles behind the first stand on the maximum so far, so that none has to find its own: their
-// sums say when weights leave E4M3's range, and then they are worked out again. Maxima are multiples of 1/8, which FP16
-// holds.
+// While the matrix unit works, registers serve other units half as often, and shared memory answers late. So scores are
+// sums in FP16, in half as many registers, softmax works on pairs of them, and scales are read a tile ahead. Queries
+// become 7/8 at most: 128 products with elements of K, 448 at most, do not leave FP16's range. Weights times scales of
+// values are rounded to E4M3: exponents are taken relative to a maximum that holds the tile's largest scale of a value.
+// Tiles behind the first stand on the maximum so far, so that none has to find its own: their sums say when weights
+// leave E4M3's range, and then they are worked out again. Maxima are multiples of 1/8, which FP16 holds.
 #include "cuda/kernels/attention/attention.h"
 
 #include "cuda/kernels/attention/prefill/hopper.cuh"
@@ -23,8 +21,8 @@ namespace {
 constexpr int keys = 128;  // of a tile: a row of the transposed V is a panel's
 constexpr int consumers = 2, stage_count = 4;
 constexpr float most = 448.0f;        // of E4M3
-constexpr float most_query = 0.875f;  // 512 times less
-constexpr float weight_lift = 4.25f;  // the power of 2 below which a tile with a new maximum has all its weights
+constexpr float most_query = 0.875f;  // 448 / 512
+constexpr float weight_lift = 4.25f;  // log2 of a limit on the weights of a tile with a new maximum
 constexpr int64_t counters_bytes = 128;
 
 // A tile's scales: relative to the largest of keys, and to 2^power, from which the largest of values is at most 1/8
@@ -352,7 +350,7 @@ struct fp8_consumer {
         // Infinite where a row has seen no key: then its weights do not fit.
 #pragma unroll
         for (int half = 0; half < 2; half++) addend[half] = weight_lift + power - top[half];
-        // A function, not a loop: the compiler then mixes its instructions with those around.
+        // Called twice, not a loop: the compiler then interleaves its instructions with those around.
         const auto weigh = [&] {
             __half2 pairs[2] = {};
             const __half2 addends[2] = {__float2half2_rn(addend[0]), __float2half2_rn(addend[1])};
@@ -377,7 +375,7 @@ struct fp8_consumer {
             raise_maxima<masked>(room);
             weigh();
         }
-        // Where all of a tile's values are small, so are its weights, but not what they count for in sums: FP32.
+        // If all values of a tile are small, its weights underflow: their sum is then taken in FP32.
         if (power < peak - 8.0f) {
             part[0] = part[1] = 0.0f;
 #pragma unroll

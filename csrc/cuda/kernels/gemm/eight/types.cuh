@@ -30,7 +30,7 @@ BW_DEVICE void bw_multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Why tensor cores have no such products; and of gemm, whose sums of INT8 are of all of K.
+// Why tensor cores cannot multiply this precision; for gemm also because sums of INT8 over all of K may overflow.
 static inline const char *bw_products_refuse(const bw_precision *precision, const bw_device_facts *facts) {
     return precision->compute == BW_FP8_E4M3 && (!facts->own || 10 * facts->own->major + facts->own->minor < 89)
                ? "products of E4M3 need compute capability 8.9"

@@ -48,13 +48,12 @@ BW_DEVICE bw_expert_part bw_find_part(const int *offsets, int experts, int part,
     return {0, 0, 0};
 }
 
-// A tile of D: rows from row0 on, those of its expert end before `end`; `column` of its B's tiles. expert < 0: none.
+// A tile of D: rows from row0 on, but before the expert's `end`; `column` of its B's tiles. expert < 0: none.
 struct bw_expert_tile {
     int expert, row0, end, column;
 };
 
-// An expert has as many tiles as parts of its rows times `columns` of its B's. Those that share rows of B are
-// neighbors.
+// An expert has a tile for each part of its rows and each of `columns`. Those that share rows of B are neighbors.
 template <int most>
 BW_DEVICE bw_expert_tile bw_find_tile(const int *offsets, int experts, int columns, int tile, int lane) {
     const int part = tile / columns;

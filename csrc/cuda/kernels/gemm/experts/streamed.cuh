@@ -3,7 +3,7 @@
 //   - as many blocks as run at once walk over tiles: up to 16 rows of D of an expert with 16 to 64 rows of its B. Which
 //     these are each warp finds from the offsets (routing.cuh). Where B's rows are no multiple of that, the last tile
 //     begins earlier and repeats some of the one before;
-//   - a block's warps share a tile's columns: each takes every so-many-th piece of 256 and copies it asynchronously,
+//   - a block's warps share a tile's columns: each takes every `warps`-th piece of 256 and copies it asynchronously,
 //     B as it lies and A by the routing, into a ring of its own in shared memory. The ring goes on into the next tile
 //     while this one is in use, so that the memory does not wait for a tile's end. What the warp will find where is
 //     written down beside the ring;
@@ -116,7 +116,7 @@ struct ring {
     static constexpr int stages = wanted < 2 ? 2 : wanted > most_stages ? most_stages : wanted;
     static constexpr int sums = a_rows * rows;  // of a tile, twice: the next one's while these are added up
     static constexpr int bytes = stages * (stage_bytes + (int)sizeof(expert_tile)) + 2 * sums * (int)sizeof(float);
-    // Of a block, too: scales of rows of B and of A, of the tiles under way and the one that is added up.
+    // Also shared by a block: scales of rows of B and of A, of the tiles under way and the one that is added up.
     static constexpr int tile_scales = row_scales ? rows + (eight ? a_rows : 0) : 0;
     static constexpr int scales_bytes = (stages + 1) * tile_scales * (int)sizeof(float);
 };
@@ -225,7 +225,7 @@ struct copier {
     streamed_shape shape;
     unsigned char *stages;
     expert_tile *found;  // of each tile that is under way
-    float *row_scales;   // likewise, for all warps
+    float *row_scales;   // of tiles under way, shared by all warps
     int warp, warps, lane;
     int part, column;  // of the next tile
     int step, next_found, next_scales;
@@ -258,7 +258,7 @@ struct copier {
         column %= shape.column_tiles;
     }
 
-    // What the whole tile's sums take in the end.
+    // Copies the scales that a tile's sums take at its end.
     __device__ __forceinline__ void copy_scales() {
         float *to = row_scales + next_scales * layout::tile_scales;
         for (int i = lane; i < layout::rows; i += 32)
@@ -342,7 +342,7 @@ struct piece_scales {
         return bw_load_raw<bytes, unit>(from + piece * bytes, true, bytes);
     }
 
-    // And goes on by so many pieces.
+    // Loads, then goes on by `warps` pieces.
     __device__ __forceinline__ void load(int pieces, int warps) {
         if constexpr (Weights::scale_bytes > 0) {
 #pragma unroll

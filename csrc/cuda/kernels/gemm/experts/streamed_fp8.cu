@@ -1,4 +1,4 @@
-// streamed.cuh's products of E4M3 with E4M3, for devices that convert it.
+// streamed.cuh's products of E4M3 with E4M3, compiled apart: it needs compute capability 8.9.
 #include "cuda/kernels/gemm/experts/streamed.cuh"
 
 bw_status bw_streamed_e4m3_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(gather_threads)
 }
 
 struct experts_shape {
-    wgmma_shape all;  // its m: of D
+    wgmma_shape all;  // m counts rows of D
     int experts;
 };
 
@@ -170,7 +170,7 @@ void choose_tile(const experts_case &of, bw_cuda_launch_spec *out) {
     bw_choose_place(chosen, 4, offsetof(bw_gemm_scales, b), bw_from_operand(BW_GEMM_B_SCALE));
 }
 
-// Tiles of 128 x 128, and of twice as many columns where 16 bits leave room for their sums: the latter for many rows.
+// Tiles of 128 x 128; in 16 bits, whose sums leave room, also of 128 x 256, for many rows.
 constexpr int most_plans = 2;
 int count_plans(const bw_precision *precision) {
     return bw_dtype_bytes(precision->activation, 1) == 1 ? 1 : most_plans;

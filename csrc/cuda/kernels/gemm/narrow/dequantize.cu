@@ -1,7 +1,6 @@
 // Narrow weights as FP16 or BF16 in memory: weight_dequantize, and gemm's variant `separate`, which multiplies what
-// that wrote into scratch by a product of such. A thread has 8 neighbors of a row twice; the compiler reads what they
-// share once. Stores decide, of which there are 2 to 4 times as many bytes as loads, and with 4 bits the arithmetic
-// nearly as much.
+// that wrote into scratch. A thread has 8 neighbors of a row twice; the compiler reads what they share once. Stores
+// decide: 2 to 4 times the bytes of loads. In 4 bits the arithmetic takes nearly as long.
 #include "cuda/kernels/gemm/gemm.h"
 #include "cuda/kernels/gemm/narrow/operands.cuh"
 
@@ -54,7 +53,7 @@ bw_status choose_dequantize(int64_t n, int64_t k, const bw_precision *precision,
     });
 }
 
-// Of 16 bits, by the fastest of our own that takes the shape.
+// Products of 16 bits: the fastest of our own that takes the shape.
 using product_refuses = const char *(const bw_dims *, const bw_precision *, const bw_device_facts *);
 constexpr struct {
     product_refuses *refuses;

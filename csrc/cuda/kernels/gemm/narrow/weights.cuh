@@ -100,7 +100,7 @@ BW_DEVICE uint32_t bw_shared_word(const unsigned char *from) {
     }
 }
 
-// A lane's words of a row's tile, read before: `bw_words_shared` reads them of 16 rows, four 8 x 8 blocks at a time.
+// A lane's words of a row's tile, in registers: `bw_words_shared` reads them of 16 rows, four 8 x 8 blocks at a time.
 template <int count>
 struct bw_words {
     uint32_t word[count];
@@ -123,7 +123,7 @@ BW_DEVICE void bw_words_shared(const unsigned char *from, int pitch, int lane, b
         high.word[i + 1] = four[3];
     }
 }
-// What a row reads its words from: where they are, or those that will have been read.
+// What a row reads its words from: where they are, or `bw_words`, filled later.
 template <typename From>
 BW_DEVICE From bw_from_shared(const unsigned char *from) {
     if constexpr (std::is_pointer_v<From>) return from;

@@ -32,7 +32,8 @@ struct bw_weights_e4m3_bf16 : bw_weights_e4m3 {
     };
 };
 
-// Nibbles in the last bits of BF16 are 2^-133 of themselves, those in the bits before 2^-129: made those of FP16.
+// Nibbles in the last bits of a BF16 are 2^-133 of their value, the next ones 2^-129: a product makes them what FP16
+// has.
 template <int in_group>
 struct bw_weights_int4_bf16 : bw_weights_int4<in_group> {
     using activation = __nv_bfloat16;
