@@ -258,6 +258,14 @@ def test_classic_columns_are_enough() -> None:
     assert bottlenecks(pd.DataFrame(rows, columns=names)).empty
 
 
+def test_steps_keep_their_activations() -> None:
+    """A BF16 product does not stand for what fewer bits bring beside FP16; without FP16 it does."""
+    times = {"fp16": 2.0, "bf16": 1.9, "int4_g128": 1.0, "int4_g128_bf16": 0.5}
+    rows = [row("a", name, time_ms=time, bytes_read=1000, bytes_written=0) for name, time in times.items()]
+    assert improvement_table(frame.from_rows(rows))["Operation"].tolist() == ["a fp16->int4_g128"]
+    assert improvement_table(frame.from_rows(rows[1::2]))["Operation"].tolist() == ["a bf16->int4_g128_bf16"]
+
+
 def test_variants_tell_cases_apart() -> None:
     rows = [*pair("a", 100.0, 50.0, variant="unfused"), *pair("a", 100.0, 100.0, variant="flash")]
     found = improvement_table(frame.from_rows(rows))

@@ -67,7 +67,7 @@ def improvement_table(data: pd.DataFrame, *, from_: str | None = None, to: str |
         With rows in several precisions; the nine classic columns will do.
     from_, to : str, optional
         The precisions compared. By default, with precisions below 16 bits in the frame, each case's steps from 32 bits
-        to 16, 8 and 4: FP32, FP16, and the fastest of 8 and of 4 bits; else FP32 and FP16, or the widest two.
+        to 16, 8 and 4: FP32, FP16, the fastest of 8 and of 4 bits (beside FP16); else FP32, FP16, or the widest two.
 
     Returns
     -------
@@ -159,9 +159,9 @@ def _pair_rows(rows: Sequence[RowDict], precisions: Sequence[str]) -> list[Preci
 
 
 def _narrowing(rows: Mapping[str, RowDict]) -> list[RowDict]:
-    """Return a configuration's rows of 32, 16, 8 and 4 bits: FP32, FP16, and the fastest of each other width."""
+    """Return a configuration's rows of 32, 16, 8 and 4 bits: FP32, FP16, the fastest of others beside FP16."""
     best: dict[float, RowDict] = {}
-    for name in sorted(rows, key=lambda name: (name not in PAIR, rows[name]["time_ms"])):
+    for name in sorted(rows, key=lambda n: (n not in PAIR, "fp16" in rows and "bf16" in n, rows[n]["time_ms"])):
         best.setdefault(registry.narrowest_bits(name), rows[name])
     return [best[bits] for bits in sorted(best, reverse=True)]
 
