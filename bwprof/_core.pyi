@@ -244,7 +244,7 @@ class Case:
     """name, role ("in", "out", "inout"), dtype, shape (tuple), bytes, row_elems (so many begin with a new block; 0: all
     lie behind each other), scale_of (the operand that these multiply, or None)."""
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:
-        """needed, free, buffer_sets and fits (bool) for measure(cache=...)."""
+        """needed, free, scratch (of a buffer set), buffer_sets and fits (bool) for measure(cache=...)."""
     def run(self, arrays: Mapping[str, Buffer], /) -> dict[str, bytes]:
         """One launch. arrays: stored bits of any in/inout operands, as bytes or as items of the operand's kind and size
         in this machine's byte order; those left out get the generated inputs. Returns all out and inout operands."""

@@ -136,7 +136,7 @@ class Case(hardware.Holder):
 
     @_keeps_current
     def memory_needed(self, cache: str = "cold") -> dict[str, int]:
-        """Return the bytes that `measure` allocates, and free bytes: needed, free, buffer_sets."""
+        """Return the bytes that `measure` allocates, and free bytes: needed, free, scratch, buffer_sets."""
         check_known("cache", cache, CACHES)
         return self._case.memory_needed(cache)
 

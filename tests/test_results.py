@@ -56,6 +56,7 @@ def test_columns_are_those_of_the_schema() -> None:
         "backend device variant status reason timer cache buffer_sets launches_per_sample samples converged seed "
         "time_ms_lo time_ms_hi time_ms_min noise timer_floor_us host_launch_us transform_ms flops tflops "
         "arithmetic_intensity algorithmic_bytes_read algorithmic_bytes_written footprint_bytes "
+        "scratch_bytes peak_memory_bytes "
         "peak_gb_s ceiling_gb_s attainable_gb_s "
         "pct_peak pct_ceiling pct_attainable peak_tflops measured_tflops roofline_tflops pct_roofline ridge bound "
         "pct_limit limiter dram_bytes_read dram_bytes_written dram_gb_s l2_bytes traffic_ratio counters_status "

@@ -79,7 +79,7 @@ ONLY = """\
 
 CASES = f"""\
 {PARAM}
---seq-lengths N,…  sequence lengths in tokens: values of seq_len, or of kv_len if an operation lacks it; without
+--seq-len, --seq-lengths N,…  sequence lengths in tokens: values of seq_len, or of kv_len if an operation lacks it; without
   OPERATION: measure the attention operations
 {KV_LENS}
 --precision P,… ...  precisions, such as fp32,fp16
@@ -94,7 +94,7 @@ DEVICE = """\
 CASES_AND_DEVICES = f"""\
 what to measure:
 {CASES}
---variant V,… ...  variants to run, or all (default: the best one for the shape)
+--impl, --variant V,… ...  variants to run, or all (default: the best one for the shape)
 --cache cold|hot|both,… ...  cold: inputs outside the cache; hot: inside; both: a row of each (default: the
   suite's, else cold)
 --timer NAME  on a GPU: graph (default), events (biased by microseconds) or cupti (kernel timestamps); on a CPU:
@@ -272,6 +272,7 @@ def _declaration(line: str) -> tuple[list[str], dict[str, Any]]:
     names = flags.split(", ")
     if flags.startswith("--[no-]"):
         return [f"--{flags[7:]}"], keywords | {"action": argparse.BooleanOptionalAction}
+    keywords["dest"] = names[-1].lstrip("-").replace("-", "_")
     if not value:
         return names, keywords | {"action": "store_true"}
     if value.endswith(" ..."):

@@ -338,8 +338,8 @@ def _continue(options: argparse.Namespace, folder: Path, claims: Claims, continu
     return _Run(options, choice, store, targets, job).measure()
 
 
-def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: bool | None = None) -> int:
-    """Launch each case exactly once in this process, untimed; returns the exit code."""
+def launch(plan: Plan, choice: Choice, interrupts: Interrupts, times: int, *, nvtx: bool | None = None) -> int:
+    """Launch each case so many times in this process, untimed; returns the exit code."""
     code = OK
     with _core.Device(choice.backend, choice.index) as device:
         if nvtx and not device.watched:
@@ -348,7 +348,8 @@ def launch_once(plan: Plan, choice: Choice, interrupts: Interrupts, *, nvtx: boo
             interrupts.check()
             try:
                 with spec.open(device, nvtx=nvtx is not False) as case:
-                    case.launch()
+                    for _ in range(times):
+                        case.launch()
                     sys.stderr.write(f"launched {spec.title} {'' if spec.variant else case.variant}".rstrip() + "\n")
             except (_core.UnsupportedError, MemoryError) as error:
                 sys.stderr.write(f"skipped {spec.title}: {error}\n")

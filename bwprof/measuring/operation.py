@@ -154,6 +154,8 @@ def measure(
             if result["verified"]:
                 result |= _count_traffic(device, case, spec)
             row["variant"] = case.variant  # a default may be passed over when it cannot be prepared
+            need = case.memory_needed("hot")  # one buffer set
+            row["scratch_bytes"], row["peak_memory_bytes"] = need["scratch"], need["needed"]
             add_work(row, case.cost)
     except (ValueError, RuntimeError, MemoryError, OSError) as error:
         return measuring_row.make_failed_by(error, row)

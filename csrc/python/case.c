@@ -228,13 +228,14 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
     bw_case *content = core_case_hold(self);
     if (!content) return NULL;
     CORE_RUN(status, self->device, bw_case_rotation(content, cache, &rotation, &needed, &free_bytes));
+    const int64_t scratch = bw_case_choice(content)->scratch_bytes;
     core_case_let_go(self);
     /* Too little memory is an answer here, not an error. */
     if (status && bw_status_code(status) != BW_CODE_MEMORY) return core_raise(object, status);
     bool fits = !status;
     bw_status_free(status);
-    return Py_BuildValue("{s:L,s:L,s:L,s:O}", "needed", (long long)needed, "free", (long long)free_bytes, "buffer_sets",
-                         (long long)rotation.sets, "fits", fits ? Py_True : Py_False);
+    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:O}", "needed", (long long)needed, "free", (long long)free_bytes, "scratch",
+                         (long long)scratch, "buffer_sets", (long long)rotation.sets, "fits", fits ? Py_True : Py_False);
 }
 
 static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_arrays *arrays, bw_role left_out) {

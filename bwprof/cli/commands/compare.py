@@ -39,7 +39,7 @@ REPEAT = 5
 _log = logging.getLogger("bwprof.sweep")
 
 _DIR = f"""\
---dir, --store DIR  where baselines are (default: {baselines.FOLDER})
+--store, --dir DIR  where baselines are (default: {baselines.FOLDER})
 """
 
 

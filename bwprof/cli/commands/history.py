@@ -28,7 +28,7 @@ _LEAST_NOTES = 22  # both together fit into 80
 
 @command(f"""\
 cases=CASE*  list the runs of these cases: names of cases or operations, or patterns such as '*_8b'
---folder, --dir DIR = {DEFAULT_OUTPUT}  the folder that holds the runs' folders, at any depth
+--dir, --folder DIR = {DEFAULT_OUTPUT}  the folder that holds the runs' folders, at any depth
 --precision LIST  only these precisions, such as fp32,fp16
 --device LIST  only devices of these names or patterns, such as '*H200*'
 --last N  only the last N runs (tables have {_MOST_LINES} without it)

@@ -22,7 +22,7 @@ from bwprof.runs.loop import estimate_case, estimate_cases, estimate_launch, est
 from bwprof.runs.plan import Plan, SweepRequest
 from bwprof.runs.progress import format_time_range
 from bwprof.text.formatting import format_bytes, format_seconds, plural
-from bwprof.text.parsing import join_words
+from bwprof.text.parsing import join_words, parse_count
 from bwprof.text.terminal import make_console, print_table
 
 _NUMBERS = ("read", "written", "FLOPs", "memory", "launch", "in all")
@@ -86,7 +86,7 @@ how:
 {shared.LIMITS}
 {shared.SAMPLING}
 {shared.ROOFS}
---once  launch each case once, untimed, in this process, for ncu and nsys
+--once [TIMES] = 1  launch each case once, or so many times, untimed, in this process, for ncu and nsys
 --[no-]nvtx  mark cases with NVTX ranges in the domain bwprof (default: under nsys or ncu --nvtx)
 """)
 def main_sweep(options: argparse.Namespace) -> int:
@@ -105,6 +105,8 @@ def main_sweep(options: argparse.Namespace) -> int:
     from bwprof.cli import runner
     from bwprof.cli.commands.describe import show_operations, show_variants
 
+    if options.once and not options.once.isdecimal():  # what follows is an OPERATION
+        options.operations, options.once = [options.once, *options.operations], "1"
     runner.read_options(options)
     if options.list:
         _warn_of_unused(options, "--list")
@@ -129,8 +131,9 @@ def main_sweep(options: argparse.Namespace) -> int:
     warn_of_choices(plans)
     if options.once:
         _warn_of_unused(options, "--once")
-        launches = [runner.launch_once(plan, choice, options.interrupts, nvtx=options.nvtx) for choice, plan in plans]
-        return max(launches)
+        if (times := parse_count(options.once, "--once")) < 1:
+            raise ValueError(f"--once is '{options.once}': a whole number from 1 is needed")
+        return max(runner.launch(plan, choice, options.interrupts, times, nvtx=options.nvtx) for choice, plan in plans)
     choice, first = plans[0]
     return runner.run(options, runner.Job(first, first.specs, made=plans), choice)
 
