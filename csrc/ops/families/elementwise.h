@@ -38,12 +38,12 @@ static inline int64_t bw_chain_place_bytes(const bw_dims *dims, const bw_precisi
     return bw_ceil_div(bw_chain_bytes(dims, precision).value, 256) * 256;
 }
 
-/* The share of a normal distribution that lies above a, 0 <= a <= BW_TAIL_END, is e to the power of this polynomial in
+/* The share of a normal distribution that lies above a, 0 <= a <= BW_TAIL_END, is 2 to the power of this polynomial in
  * a, here from its highest power on, within 4.1e-8; fitted to erfc. */
 #define BW_TAIL_END 6.0f
-#define BW_TAIL_POWERS                                                                                      \
-    {                                                                                                       \
-        -6.64462107e-7f, 1.15975436e-5f, -5.55022161e-5f, -2.66207062e-4f, 5.10674668e-3f, -3.65217775e-2f, \
-            -0.318258852f, -0.797889709f, -0.693147123f                                                     \
+#define BW_TAIL_POWERS                                                                                     \
+    {                                                                                                      \
+        -9.58616397e-7f, 1.67316720e-5f, -8.00728012e-5f, -3.84055515e-4f, 7.36747775e-3f, -5.2689787e-2f, \
+            -0.459150463f, -1.15111148f, -0.999999881f                                                     \
     }
 enum { BW_TAIL_TERMS = 9 };

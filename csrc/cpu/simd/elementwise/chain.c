@@ -7,7 +7,7 @@
 #include "ops/families/elementwise.h"
 
 enum { BIAS = 1, RELU = 2, DROPOUT = 4, RESIDUAL = 8 }; /* steps of a pass */
-enum { DRAWN = BW_DROPOUT_CALL * BW_SIMD_FLOATS, PART_MOST = BW_COPY_WINDOW / 2 };
+enum { CALLS = BW_SIMD_FLOATS / 2, DRAWN = BW_DROPOUT_CALL * CALLS, PART_MOST = BW_COPY_WINDOW / 2 };
 
 /* What belongs to the elements from map->first on. */
 typedef struct buffers {
@@ -19,42 +19,35 @@ typedef struct buffers {
 
 typedef uint64_t bw_vl __attribute__((vector_size(4 * BW_SIMD_FLOATS)));
 
-BW_INLINE bw_vu product_high(bw_vu x, uint32_t factor) {
-    const bw_vu factors = (bw_vu){0} + factor;
-    const bw_vl even = (bw_vl)bw_vu_even_products(x, factors);
-    const bw_vl odd = (bw_vl)bw_vu_even_products((bw_vu)((bw_vl)x >> 32), factors);
-    return (bw_vu)((even >> 32) | (odd >> 32 << 32));
+BW_INLINE bw_vl products(bw_vl a, uint32_t b) {
+    return (bw_vl)bw_vu_even_products((bw_vu)a, (bw_vu){0} + b);
 }
 
-/* bw_dropout_draw for BW_SIMD_FLOATS calls side by side, their numbers in the elements' order. */
-BW_INLINE void draw(uint64_t seed, uint64_t call, bw_vu lane, uint16_t *out) {
-    bw_vu c0 = lane + (uint32_t)call, c2 = {0}, c3 = {0};
-    bw_vu c1 = (uint32_t)(call >> 32) - (bw_vu)(c0 < (uint32_t)call); /* true is -1 */
+/* bw_dropout_draw for CALLS calls side by side, their numbers in the elements' order. What is in the upper halves of
+ * words matters to no product. */
+BW_INLINE void draw(uint64_t seed, bw_vl call, uint16_t *out) {
+    bw_vl c0 = call, c1 = call >> 32, c2 = {0}, c3 = {0};
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
 #pragma GCC unroll 7
     for (int round = 0; round < 7; round++) {
-        const bw_vu left = product_high(c0, 0xd2511f53u), right = product_high(c2, 0xcd9e8d57u);
-        const bw_vu left_low = c0 * 0xd2511f53u, right_low = c2 * 0xcd9e8d57u;
-        c0 = right ^ c1 ^ key0;
-        c1 = right_low;
-        c2 = left ^ c3 ^ key1;
-        c3 = left_low;
+        const bw_vl left = products(c0, 0xd2511f53u), right = products(c2, 0xcd9e8d57u);
+        c0 = (right >> 32) ^ c1 ^ key0;
+        c1 = right;
+        c2 = (left >> 32) ^ c3 ^ key1;
+        c3 = left;
         key0 += 0x9e3779b9u;
         key1 += 0xbb67ae85u;
     }
-    const bw_vf a = (bw_vf)c0, b = (bw_vf)c1, c = (bw_vf)c2, d = (bw_vf)c3;
-    const bw_vf even_low = bw_vf_zip_low(a, c), even_high = bw_vf_zip_high(a, c);
-    const bw_vf odd_low = bw_vf_zip_low(b, d), odd_high = bw_vf_zip_high(b, d);
-    const bw_vf found[4] = {bw_vf_zip_low(even_low, odd_low), bw_vf_zip_high(even_low, odd_low),
-                            bw_vf_zip_low(even_high, odd_high), bw_vf_zip_high(even_high, odd_high)};
+    const bw_vf even = (bw_vf)((c0 & UINT32_MAX) | c2 << 32), odd = (bw_vf)((c1 & UINT32_MAX) | c3 << 32);
+    const bw_vf found[2] = {bw_vf_zip_low(even, odd), bw_vf_zip_high(even, odd)};
     memcpy(out, found, sizeof found);
 }
 
 /* `first` is a multiple of a page's elements, hence of a call's. */
 static void draw_part(uint64_t seed, int64_t first, int64_t count, uint16_t *out) {
-    bw_vu lane;
-    for (int i = 0; i < BW_SIMD_FLOATS; i++) lane[i] = (uint32_t)i;
-    for (int64_t i = 0; i < count; i += DRAWN) draw(seed, (uint64_t)(first + i) / BW_DROPOUT_CALL, lane, out + i);
+    bw_vl call;
+    for (int i = 0; i < CALLS; i++) call[i] = (uint64_t)(first / BW_DROPOUT_CALL + i);
+    for (int64_t i = 0; i < count; i += DRAWN, call += CALLS) draw(seed, call, out + i);
 }
 
 static void repeat_bias(const bw_launch *launch, int64_t first, int64_t count, char *out) {
@@ -72,10 +65,10 @@ BW_INLINE bw_vf step(int steps, bw_dtype dtype, const bw_map *map, int64_t i, bw
     if (steps & RELU) x = bw_vf_max(bw_vf_set(0.0f), x); /* a NaN is the second argument's */
     if (steps & DROPOUT) {
         const bw_vi number = __builtin_convertvector(bw_vh_load(own->numbers + (i - map->first)), bw_vi);
-        x *= (bw_vf)((bw_vu)(number >= (int32_t)own->threshold) & (bw_vu)bw_vf_set(own->growth));
+        const bw_vf factor = (bw_vf)((bw_vu)(number >= (int32_t)own->threshold) & (bw_vu)bw_vf_set(own->growth));
+        return steps & RESIDUAL ? bw_vf_fma(x, factor, residual) : x * factor;
     }
-    if (steps & RESIDUAL) x += residual;
-    return x;
+    return steps & RESIDUAL ? x + residual : x;
 }
 #define STEP(name, steps)                                                                         \
     BW_INLINE bw_vf name(bw_dtype dtype, const bw_map *map, int64_t i, bw_vf x, bw_vf residual) { \

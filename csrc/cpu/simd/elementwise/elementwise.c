@@ -9,6 +9,18 @@ BW_INLINE bw_vf relu(bw_dtype dtype, const bw_map *map, int64_t i, bw_vf x, bw_v
     return bw_vf_max(bw_vf_set(0.0f), x); /* a NaN is the second argument's */
 }
 
+/* 2^x for -126 < x <= 0, within 2 units in the last place: a whole number, added to the exponent, and a polynomial. */
+BW_INLINE bw_vf exp2_of(bw_vf x) {
+    const bw_vf round_at = bw_vf_set(12582912.0f); /* 1.5 * 2^23: adding it rounds to a whole number */
+    const bw_vf shifted = x + round_at, rest = x - (shifted - round_at);
+    bw_vf p = bw_vf_fma(bw_vf_set(0.00132764713f), rest, bw_vf_set(0.00967554096f));
+    p = bw_vf_fma(p, rest, bw_vf_set(0.0555071309f));
+    p = bw_vf_fma(p, rest, bw_vf_set(0.240221202f));
+    p = bw_vf_fma(p, rest, bw_vf_set(0.693146944f));
+    p = bw_vf_fma(p, rest, bw_vf_set(1.00000012f));
+    return (bw_vf)((bw_vu)p + ((bw_vu)shifted << 23));
+}
+
 /* max(x, 0) less |x| times the normal distribution's share above it: neither cancels where it matters. */
 BW_INLINE bw_vf gelu(bw_dtype dtype, const bw_map *map, int64_t i, bw_vf x, bw_vf unused) {
     (void)dtype, (void)map, (void)i, (void)unused;
@@ -19,7 +31,7 @@ BW_INLINE bw_vf gelu(bw_dtype dtype, const bw_map *map, int64_t i, bw_vf x, bw_v
     for (int term = 1; term < BW_TAIL_TERMS; term++) {
         sum = bw_vf_fma(sum, below, bw_vf_set((BW_TAIL_TERMS - 1 - term) % 2 ? -power[term] : power[term]));
     }
-    return bw_vf_fma(below, bw_vf_exp(sum), bw_vf_max(bw_vf_set(0.0f), x));
+    return bw_vf_fma(below, exp2_of(sum), bw_vf_max(bw_vf_set(0.0f), x));
 }
 
 BW_INLINE bw_vf residual_add(bw_dtype dtype, const bw_map *map, int64_t i, bw_vf x, bw_vf residual) {
@@ -30,9 +42,10 @@ BW_INLINE bw_vf residual_add(bw_dtype dtype, const bw_map *map, int64_t i, bw_vf
 /* By e^-|gate|, which does not overflow: gate / (1 + e^-gate) is gate e^gate / (e^gate + 1), too. */
 BW_INLINE bw_vf silu_mul(bw_dtype dtype, const bw_map *map, int64_t i, bw_vf gate, bw_vf up) {
     (void)dtype, (void)map, (void)i;
-    const bw_vf size = bw_vf_max(gate, -gate), small = bw_vf_exp(-size);
-    const bw_vf above = bw_vf_max(bw_vf_set(0.0f), gate), below = gate - above;
-    return bw_vf_fma(below, small, above) / (small + 1.0f) * up;
+    const bw_vf size = (bw_vf)((bw_vu)gate | 0x80000000u) * 1.44269504f; /* in powers of 2, negative */
+    const bw_vf small = exp2_of(bw_vf_max(size, bw_vf_set(-126.0f)));
+    const bw_vf above = bw_vf_max(bw_vf_set(0.0f), gate), below = bw_vf_max(bw_vf_set(0.0f), -gate);
+    return bw_vf_fma(-below, small, above) / (small + 1.0f) * up;
 }
 
 typedef struct element_task {

@@ -8,8 +8,6 @@
 
 namespace {
 
-constexpr float log2_e = 1.44269504f;
-
 struct relu {
     static __device__ float of(float x, float) {
         return positive_part(x);
@@ -21,9 +19,9 @@ struct gelu {
     static __device__ float of(float x, float) {
         constexpr float power[BW_TAIL_TERMS] = BW_TAIL_POWERS;
         const float size = fminf(fabsf(x), BW_TAIL_END);
-        float sum = power[0] * log2_e;
+        float sum = power[0];
 #pragma unroll
-        for (int term = 1; term < BW_TAIL_TERMS; term++) sum = fmaf(sum, size, power[term] * log2_e);
+        for (int term = 1; term < BW_TAIL_TERMS; term++) sum = fmaf(sum, size, power[term]);
         return fmaf(-size, bw_exp2(sum), positive_part(x));
     }
 };
@@ -36,7 +34,7 @@ struct residual_add {
 
 struct silu_mul {
     static __device__ float of(float gate, float up) {
-        return __fdividef(gate, 1.0f + bw_exp2(-log2_e * gate)) * up;
+        return __fdividef(gate, 1.0f + bw_exp2(-1.44269504f * gate)) * up;
     }
 };
 
