@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ops/families/attention.h"
+#include "ops/families/elementwise.h"
 #include "ops/families/gemm.h"
 #include "ops/families/kv.h"
 #include "ops/families/norm.h"
@@ -18,7 +19,8 @@
     BW_GEMM_OPERATIONS(X) \
     BW_ATTENTION_OPERATIONS(X) \
     BW_KV_OPERATIONS(X) \
-    BW_NORM_OPERATIONS(X)
+    BW_NORM_OPERATIONS(X) \
+    BW_ELEMENTWISE_OPERATIONS(X)
 /* clang-format on */
 
 /* BW_IF_##cpu(table, none): the one or the other. */

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/order.h"
 #include "cpu/simd/copy.h"
+#include "cpu/simd/elementwise/map.h"
 
 enum { PATTERN_ELEMS = 64, READ_PAGES = 8, READ_WINDOW = READ_PAGES * BW_PAGE_BYTES };
 _Static_assert((int)BW_STREAM_SEGMENT_BYTES == (int)BW_PAGE_BYTES, "a checksum is a page's");
@@ -108,53 +109,23 @@ static void copy_part(const part *p) {
     if (p->large) bw_stream_fence();
 }
 
-BW_INLINE bw_vf triad(bw_dtype dtype, const void *a, const void *b, int64_t i) {
-    return bw_vf_load_as(dtype, a, i) + bw_vf_set(BW_STREAM_TRIAD_FACTOR) * bw_vf_load_as(dtype, b, i); /* exact * */
-}
-
-/* A line of c, from element i on: narrow results, too, leave in whole vectors. */
-BW_INLINE void triad_line(bw_dtype dtype, const void *a, const void *b, void *c, int64_t i) {
-    const int64_t per_vector = BW_SIMD_BYTES / bw_elem_bytes(dtype);
-#pragma GCC unroll 4
-    for (int64_t end = i + BW_LINE_BYTES / bw_elem_bytes(dtype); i < end; i += per_vector) {
-        bw_vf sum = triad(dtype, a, b, i);
-        if (dtype == BW_FP16)
-            sum = bw_vh_join(bw_vf_to_fp16(sum), bw_vf_to_fp16(triad(dtype, a, b, i + BW_SIMD_FLOATS)));
-        if (dtype == BW_BF16)
-            sum = bw_vh_join(bw_vf_to_bf16(sum), bw_vf_to_bf16(triad(dtype, a, b, i + BW_SIMD_FLOATS)));
-        bw_stream_vector(bw_at_mutable(dtype, c, i), sum);
-    }
+BW_INLINE bw_vf triad(bw_dtype dtype, const bw_map *map, int64_t i, bw_vf a, bw_vf b) {
+    (void)dtype, (void)map, (void)i;
+    return a + bw_vf_set(BW_STREAM_TRIAD_FACTOR) * b; /* exact * */
 }
 
 BW_INLINE void triad_stretch(bw_dtype dtype, const part *p) {
-    const void *a = p->launch->operand[BW_STREAM_TRIAD_A], *b = p->launch->operand[BW_STREAM_TRIAD_B];
-    void *c = p->launch->operand[BW_STREAM_TRIAD_C];
-    const int64_t elem = bw_elem_bytes(dtype), line = BW_LINE_BYTES / elem, page = BW_PAGE_BYTES / elem;
-    const int64_t window = BW_COPY_WINDOW / elem, ahead = BW_LINEAR_AHEAD / elem, last = p->last / elem;
-    const bool large = p->large, pages = large && p->walk == BW_WALK_PAGES;
-    int64_t i = p->first / elem;
-    for (; pages && i + window <= last; i += window) {
-        const int64_t next = i + 2 * window <= last ? window : 0;
-        for (int64_t at = i; at < i + page; at += line) {
-#pragma GCC unroll 4
-            for (int64_t j = at; j < at + window; j += page) {
-                __builtin_prefetch(bw_at(dtype, a, j + next));
-                __builtin_prefetch(bw_at(dtype, b, j + next));
-                triad_line(dtype, a, b, c, j);
-            }
-        }
-    }
-    for (; large && i + line <= last; i += line) {
-        const int64_t later = bw_min64(i + ahead, last - 1);
-        __builtin_prefetch(bw_at(dtype, a, later), 0, 2);
-        __builtin_prefetch(bw_at(dtype, b, later), 0, 2);
-        triad_line(dtype, a, b, c, i);
-    }
-    if (large) bw_stream_fence();
-    for (; i < last; i += BW_SIMD_FLOATS) {
-        bw_vf x = bw_vf_load_as_upto(dtype, a, i, last - i), y = bw_vf_load_as_upto(dtype, b, i, last - i);
-        bw_vf_store_as_upto(dtype, c, i, x + bw_vf_set(BW_STREAM_TRIAD_FACTOR) * y, last - i);
-    }
+    const int64_t elem = bw_elem_bytes(dtype);
+    const bw_map map = {.a = p->launch->operand[BW_STREAM_TRIAD_A],
+                        .b = p->launch->operand[BW_STREAM_TRIAD_B],
+                        .out = p->launch->operand[BW_STREAM_TRIAD_C],
+                        .walk = p->walk,
+                        .large = p->large,
+                        .first = p->first / elem,
+                        .last = p->last / elem,
+                        .end = p->last / elem};
+    bw_map_walk(dtype, 2, triad, &map);
+    if (p->large) bw_stream_fence();
 }
 
 static void triad_part(const part *p) {

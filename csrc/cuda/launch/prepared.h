@@ -8,7 +8,7 @@
 BW_C_BEGIN
 
 enum {
-    BW_CUDA_KERNELS_MAX = 3, /* of one launch */
+    BW_CUDA_KERNELS_MAX = 4, /* of one launch */
     BW_CUDA_ARGUMENTS_MAX = 8,
     BW_CUDA_ARGUMENT_WORDS = 80, /* all of a kernel's arguments, in words of 8 bytes */
     BW_CUDA_PLACES_MAX = 10,

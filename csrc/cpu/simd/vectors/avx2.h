@@ -8,6 +8,7 @@ BW_VECTORS(8, 6)
 #define BW_SIMD_PARTS 1
 
 BW_PRIMITIVE(bw_vf, bw_vf_fma, (bw_vf a, bw_vf b, bw_vf c), _mm256_fmadd_ps(a, b, c))
+BW_PRIMITIVE(bw_vu, bw_vu_even_products, (bw_vu a, bw_vu b), (bw_vu)_mm256_mul_epu32((__m256i)a, (__m256i)b))
 BW_PRIMITIVE(bw_vf, bw_vf_max, (bw_vf a, bw_vf b), _mm256_max_ps(a, b))
 BW_PRIMITIVE(bw_vf, bw_vf_zip_low, (bw_vf a, bw_vf b),
              _mm256_permute2f128_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b), 0x20))

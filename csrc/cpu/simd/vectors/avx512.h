@@ -8,6 +8,7 @@ BW_VECTORS(16, 12)
 #define BW_SIMD_PARTS 1   /* loads and stores parts of a vector */
 
 BW_PRIMITIVE(bw_vf, bw_vf_fma, (bw_vf a, bw_vf b, bw_vf c), _mm512_fmadd_ps(a, b, c))
+BW_PRIMITIVE(bw_vu, bw_vu_even_products, (bw_vu a, bw_vu b), (bw_vu)_mm512_mul_epu32((__m512i)a, (__m512i)b))
 BW_PRIMITIVE(bw_vf, bw_vf_max, (bw_vf a, bw_vf b), _mm512_max_ps(a, b))
 
 BW_INLINE bw_vf bw_vf_zip_low(bw_vf a, bw_vf b) {

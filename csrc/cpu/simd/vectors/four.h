@@ -45,6 +45,10 @@ BW_INLINE bw_vw bw_vw_load_int8(const void *p) {
     return x;
 }
 
+/* Products of lanes 0 and 2 in 64 bits each. */
+typedef uint64_t bw_two_longs __attribute__((vector_size(16)));
+BW_PRIMITIVE(bw_vu, bw_vu_even_products, (bw_vu a, bw_vu b),
+             (bw_vu)(bw_two_longs){(uint64_t)a[0] * b[0], (uint64_t)a[2] * b[2]})
 BW_NO_DOTS
 BW_PRIMITIVE(bw_vi, bw_vw_dot, (bw_vw a, bw_vw b),
              ((bw_vi)((bw_vu)a << 16) >> 16) * ((bw_vi)((bw_vu)b << 16) >> 16) + ((bw_vi)a >> 16) * ((bw_vi)b >> 16))
