@@ -30,9 +30,8 @@ def layernorm(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
 
 def residual_rmsnorm(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
     """The norm is of the sum as it is stored, in the type that x has."""
-    held = x["x"].ravel()
-    fits = [name for name in ("fp32", "fp16", "bf16") if TYPES[name].decode(bits["x"]).size == held.size]
-    dtype = next(name for name in fits if np.array_equal(TYPES[name].decode(bits["x"]), held))
+    narrow = [name for name in ("fp16", "bf16") if np.array_equal(TYPES[name].decode(bits["x"]), x["x"].ravel())]
+    dtype = narrow[0] if narrow else "fp32"
     sums = x["x"].astype(np.float32) + x["residual"].astype(np.float32)
     stored = TYPES[dtype].decode(_core.encode(dtype, sums)).astype(np.float64).reshape(sums.shape)
     return {"sum": stored} | rmsnorm({"x": stored, "weight": x["weight"]}, p, bits)

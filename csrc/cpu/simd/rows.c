@@ -20,9 +20,9 @@ typedef struct row {
 } row;
 
 /* Elements i to i + left - 1, up to a vector of them; what is beyond `left` does not matter. */
-typedef bw_vf row_values(bw_dtype dtype, const row *row, int64_t i, int64_t left);
+typedef bw_vf row_values(bw_dtype dtype, row *row, int64_t i, int64_t left);
 /* `so_far` with such a vector taken in. */
-typedef bw_vf row_take(bw_dtype dtype, const row *row, bw_vf so_far, int64_t i, int64_t left);
+typedef bw_vf row_take(bw_dtype dtype, row *row, bw_vf so_far, int64_t i, int64_t left);
 
 /* Lanes from `left` on become `other`. */
 BW_INLINE bw_vf only_first(bw_vf x, int64_t left, float other) {
@@ -31,14 +31,20 @@ BW_INLINE bw_vf only_first(bw_vf x, int64_t left, float other) {
     return x;
 }
 
-BW_INLINE bw_vf x_values(bw_dtype dtype, const row *row, int64_t i, int64_t left) {
+BW_INLINE bw_vf x_values(bw_dtype dtype, row *row, int64_t i, int64_t left) {
     return bw_vf_load_as_upto(dtype, row->x, row->first + i, left);
+}
+
+/* What an earlier pass left in FP32. */
+BW_INLINE bw_vf kept_values(bw_dtype dtype, row *row, int64_t i, int64_t left) {
+    (void)dtype;
+    return bw_vf_load_as_upto(BW_FP32, row->room, i, left) * row->factor;
 }
 
 /* ---- passes ---- */
 
 /* Asks for what this row's last pass is followed by; a long row's passes, for what comes soon. */
-BW_INLINE void ask_ahead(bw_dtype dtype, const row *row, int64_t i, bool is_last) {
+BW_INLINE void ask_ahead(bw_dtype dtype, row *row, int64_t i, bool is_last) {
     const int64_t bytes = row->columns * bw_elem_bytes(dtype);
     const bool is_near = bytes <= NEAR_BYTES;
     if (is_near && !is_last) return;
@@ -50,7 +56,7 @@ BW_INLINE void ask_ahead(bw_dtype dtype, const row *row, int64_t i, bool is_last
 }
 
 /* Several vectors side by side, so that none waits for the one before it. */
-BW_INLINE void row_reduce(bw_dtype dtype, const row *row, int64_t from, int64_t to, bool is_last, row_take *take,
+BW_INLINE void row_reduce(bw_dtype dtype, row *row, int64_t from, int64_t to, bool is_last, row_take *take,
                           bw_vf parts[SUMS]) {
     int64_t i = from;
     for (; i + SUMS * BW_SIMD_FLOATS <= to; i += SUMS * BW_SIMD_FLOATS) {
@@ -63,18 +69,18 @@ BW_INLINE void row_reduce(bw_dtype dtype, const row *row, int64_t from, int64_t 
     for (; i < to; i += BW_SIMD_FLOATS) parts[0] = take(dtype, row, parts[0], i, to - i);
 }
 
-BW_INLINE float row_sum(bw_dtype dtype, const row *row, int64_t from, int64_t to, row_take *take) {
+BW_INLINE float row_sum(bw_dtype dtype, row *row, int64_t from, int64_t to, row_take *take) {
     bw_vf parts[SUMS];
     for (int j = 0; j < SUMS; j++) parts[j] = bw_vf_set(0.0f);
     row_reduce(dtype, row, from, to, false, take, parts);
     return bw_vf_sum((parts[0] + parts[1]) + (parts[2] + parts[3]));
 }
 
-BW_INLINE bw_vf take_larger(bw_dtype dtype, const row *row, bw_vf so_far, int64_t i, int64_t left) {
+BW_INLINE bw_vf take_larger(bw_dtype dtype, row *row, bw_vf so_far, int64_t i, int64_t left) {
     return bw_vf_max(so_far, only_first(x_values(dtype, row, i, left), left, -INFINITY));
 }
 
-BW_INLINE float row_largest(bw_dtype dtype, const row *row, int64_t from, int64_t to, bool is_last) {
+BW_INLINE float row_largest(bw_dtype dtype, row *row, int64_t from, int64_t to, bool is_last) {
     bw_vf parts[SUMS];
     for (int j = 0; j < SUMS; j++) parts[j] = bw_vf_set(-INFINITY);
     row_reduce(dtype, row, from, to, is_last, take_larger, parts);
@@ -82,7 +88,7 @@ BW_INLINE float row_largest(bw_dtype dtype, const row *row, int64_t from, int64_
 }
 
 /* Whole lines past the caches where results are large; the ends of a row as they come. */
-BW_INLINE void row_write(bw_dtype dtype, const row *row, void *array, bool is_last, row_values *values) {
+BW_INLINE void row_write(bw_dtype dtype, row *row, void *array, bool is_last, row_values *values) {
     const int64_t elem = bw_elem_bytes(dtype), line = BW_LINE_BYTES / elem, end = row->columns;
     void *to = bw_at_mutable(dtype, array, row->first);
     const int64_t head = row->large ? (int64_t)(-(uintptr_t)to % BW_LINE_BYTES) / elem : end;
@@ -110,29 +116,35 @@ BW_INLINE void row_write(bw_dtype dtype, const row *row, void *array, bool is_la
 
 /* ---- norms ---- */
 
-BW_INLINE bw_vf operand_values(bw_dtype dtype, const row *row, int operand, int64_t i, int64_t left) {
+BW_INLINE bw_vf operand_values(bw_dtype dtype, row *row, int operand, int64_t i, int64_t left) {
     return bw_vf_load_as_upto(dtype, row->launch->operand[operand], i, left);
 }
 
-BW_INLINE bw_vf take_squares(bw_dtype dtype, const row *row, bw_vf so_far, int64_t i, int64_t left) {
+BW_INLINE bw_vf take_squares(bw_dtype dtype, row *row, bw_vf so_far, int64_t i, int64_t left) {
     const bw_vf x = x_values(dtype, row, i, left);
     return bw_vf_fma(x, x, so_far);
 }
 
-BW_INLINE bw_vf take_values(bw_dtype dtype, const row *row, bw_vf so_far, int64_t i, int64_t left) {
+BW_INLINE bw_vf take_kept_squares(bw_dtype dtype, row *row, bw_vf so_far, int64_t i, int64_t left) {
+    (void)dtype;
+    const bw_vf x = bw_vf_load_as_upto(BW_FP32, row->room, i, left);
+    return bw_vf_fma(x, x, so_far);
+}
+
+BW_INLINE bw_vf take_values(bw_dtype dtype, row *row, bw_vf so_far, int64_t i, int64_t left) {
     return so_far + x_values(dtype, row, i, left);
 }
 
-BW_INLINE bw_vf take_deviations(bw_dtype dtype, const row *row, bw_vf so_far, int64_t i, int64_t left) {
+BW_INLINE bw_vf take_deviations(bw_dtype dtype, row *row, bw_vf so_far, int64_t i, int64_t left) {
     const bw_vf x = only_first(x_values(dtype, row, i, left) - row->top, left, 0.0f);
     return bw_vf_fma(x, x, so_far);
 }
 
-BW_INLINE float norm_factor(const row *row, float squares) {
+BW_INLINE float norm_factor(row *row, float squares) {
     return 1.0f / sqrtf(squares / (float)row->columns + BW_ROWS_EPSILON);
 }
 
-BW_INLINE bw_vf rmsnorm_values(bw_dtype dtype, const row *row, int64_t i, int64_t left) {
+BW_INLINE bw_vf rmsnorm_values(bw_dtype dtype, row *row, int64_t i, int64_t left) {
     return x_values(dtype, row, i, left) * row->factor * operand_values(dtype, row, BW_ROWS_WEIGHT, i, left);
 }
 
@@ -141,7 +153,7 @@ BW_INLINE void rmsnorm_row(bw_dtype dtype, row *row) {
     row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], true, rmsnorm_values);
 }
 
-BW_INLINE bw_vf layernorm_values(bw_dtype dtype, const row *row, int64_t i, int64_t left) {
+BW_INLINE bw_vf layernorm_values(bw_dtype dtype, row *row, int64_t i, int64_t left) {
     const bw_vf x = (x_values(dtype, row, i, left) - row->top) * row->factor;
     return bw_vf_fma(x, operand_values(dtype, row, BW_ROWS_WEIGHT, i, left),
                      operand_values(dtype, row, BW_ROWS_BIAS, i, left));
@@ -153,8 +165,8 @@ BW_INLINE void layernorm_row(bw_dtype dtype, row *row) {
     row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], true, layernorm_values);
 }
 
-/* Worked out again in each pass, as the stored one is on its way to memory. */
-BW_INLINE bw_vf sum_values(bw_dtype dtype, const row *row, int64_t i, int64_t left) {
+/* The sum as it is stored. */
+BW_INLINE bw_vf sum_values(bw_dtype dtype, row *row, int64_t i, int64_t left) {
     const void *residual = row->launch->operand[BW_ROWS_RESIDUAL];
     char stored[BW_SIMD_BYTES];
     bw_vf_store_as(dtype, stored, 0,
@@ -162,19 +174,21 @@ BW_INLINE bw_vf sum_values(bw_dtype dtype, const row *row, int64_t i, int64_t le
     return bw_vf_load_as(dtype, stored, 0);
 }
 
-BW_INLINE bw_vf take_sum_squares(bw_dtype dtype, const row *row, bw_vf so_far, int64_t i, int64_t left) {
+BW_INLINE bw_vf keep_sums(bw_dtype dtype, row *row, int64_t i, int64_t left) {
     const bw_vf x = sum_values(dtype, row, i, left);
-    return bw_vf_fma(x, x, so_far);
+    bw_vf_store_as_upto(BW_FP32, row->room, i, x, left);
+    return x;
 }
 
-BW_INLINE bw_vf sum_norm_values(bw_dtype dtype, const row *row, int64_t i, int64_t left) {
-    return sum_values(dtype, row, i, left) * row->factor * operand_values(dtype, row, BW_ROWS_WEIGHT, i, left);
+BW_INLINE bw_vf kept_norm_values(bw_dtype dtype, row *row, int64_t i, int64_t left) {
+    return kept_values(dtype, row, i, left) * operand_values(dtype, row, BW_ROWS_WEIGHT, i, left);
 }
 
+/* Sums that are on their way to memory are read again where they are kept. */
 BW_INLINE void residual_rmsnorm_row(bw_dtype dtype, row *row) {
-    row->factor = norm_factor(row, row_sum(dtype, row, 0, row->columns, take_sum_squares));
-    row_write(dtype, row, row->launch->operand[BW_ROWS_SUM], false, sum_values);
-    row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], true, sum_norm_values);
+    row_write(dtype, row, row->launch->operand[BW_ROWS_SUM], false, keep_sums);
+    row->factor = norm_factor(row, row_sum(dtype, row, 0, row->columns, take_kept_squares));
+    row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], true, kept_norm_values);
 }
 
 BW_INLINE void addition_row(bw_dtype dtype, row *row) {
@@ -193,23 +207,18 @@ BW_INLINE float reference_of(float top) {
     return top == -INFINITY ? 0.0f : top;
 }
 
-BW_INLINE bw_vf exponentials(bw_dtype dtype, const row *row, int64_t i, int64_t left) {
+BW_INLINE bw_vf exponentials(bw_dtype dtype, row *row, int64_t i, int64_t left) {
     return bw_vf_exp(x_values(dtype, row, i, left) - reference_of(row->top));
 }
 
-BW_INLINE bw_vf take_exponentials(bw_dtype dtype, const row *row, bw_vf so_far, int64_t i, int64_t left) {
+BW_INLINE bw_vf take_exponentials(bw_dtype dtype, row *row, bw_vf so_far, int64_t i, int64_t left) {
     return so_far + only_first(exponentials(dtype, row, i, left), left, 0.0f);
 }
 
-BW_INLINE bw_vf keep_exponentials(bw_dtype dtype, const row *row, bw_vf so_far, int64_t i, int64_t left) {
+BW_INLINE bw_vf keep_exponentials(bw_dtype dtype, row *row, bw_vf so_far, int64_t i, int64_t left) {
     const bw_vf x = only_first(exponentials(dtype, row, i, left), left, 0.0f);
     bw_vf_store(row->room + i, x);
     return so_far + x;
-}
-
-BW_INLINE bw_vf kept_values(bw_dtype dtype, const row *row, int64_t i, int64_t left) {
-    (void)dtype;
-    return bw_vf_load_as_upto(BW_FP32, row->room, i, left) * row->factor;
 }
 
 BW_INLINE void softmax_row(bw_dtype dtype, row *row) {
@@ -218,7 +227,7 @@ BW_INLINE void softmax_row(bw_dtype dtype, row *row) {
     row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], true, kept_values);
 }
 
-BW_INLINE void write_logarithm(bw_dtype dtype, const row *row, float top, float sum) {
+BW_INLINE void write_logarithm(bw_dtype dtype, row *row, float top, float sum) {
     const float result = top == INFINITY ? top : reference_of(top) + logf(sum);
     bw_vf_store_as_upto(dtype, row->launch->operand[BW_ROWS_OUT], row->first / row->columns, bw_vf_set(result), 1);
 }
@@ -236,11 +245,11 @@ BW_INLINE void logsumexp_row(bw_dtype dtype, row *row) {
     write_logarithm(dtype, row, top, sum);
 }
 
-BW_INLINE float *stored_top(const row *row) {
+BW_INLINE float *stored_top(row *row) {
     return (float *)row->launch->scratch + row->first / row->columns;
 }
 
-BW_INLINE char *stored_exponentials(const row *row) {
+BW_INLINE char *stored_exponentials(row *row) {
     return (char *)row->launch->scratch + bw_logsumexp_exponentials(row->launch->dims);
 }
 
@@ -269,25 +278,25 @@ static int64_t room_bytes(const bw_dims *dims, const bw_precision *precision, co
     return facts->units * room_elems(dims) * (int64_t)sizeof(float);
 }
 
-#define ROWS_SHARE(work)                                                                              \
-    static void work##_share(void *context, int rank, int ranks) {                                    \
-        const bw_launch *launch = context;                                                            \
-        const bw_dims *dims = launch->dims;                                                           \
-        const int64_t columns = dims->value[BW_ROWS_ELEMS], rows = dims->value[BW_ROWS_COUNT];        \
-        const bw_dtype dtype = launch->precision->result;                                             \
-        int64_t first, last;                                                                          \
-        bw_pool_share(rows, rank, ranks, &first, &last);                                              \
-        row row = {.launch = launch,                                                                  \
-                   .columns = columns,                                                                \
-                   .end = last * columns,                                                             \
-                   .large = bw_is_large(rows * columns * bw_elem_bytes(dtype))};                      \
-        if (launch->workspace) row.room = (float *)launch->workspace + rank * room_elems(dims);       \
-        for (int64_t i = first; i < last; i++) {                                                      \
-            row.first = i * columns;                                                                  \
-            row.x = launch->operand[BW_ROWS_X];                                                       \
-            BW_DTYPE_SWITCH(dtype, work##_row, &row);                                                 \
-        }                                                                                             \
-        if (row.large) bw_stream_fence();                                                             \
+#define ROWS_SHARE(work)                                                                        \
+    static void work##_share(void *context, int rank, int ranks) {                              \
+        const bw_launch *launch = context;                                                      \
+        const bw_dims *dims = launch->dims;                                                     \
+        const int64_t columns = dims->value[BW_ROWS_ELEMS], rows = dims->value[BW_ROWS_COUNT];  \
+        const bw_dtype dtype = launch->precision->result;                                       \
+        int64_t first, last;                                                                    \
+        bw_pool_share(rows, rank, ranks, &first, &last);                                        \
+        row row = {.launch = launch,                                                            \
+                   .columns = columns,                                                          \
+                   .end = last * columns,                                                       \
+                   .large = bw_is_large(rows * columns * bw_elem_bytes(dtype))};                \
+        if (launch->workspace) row.room = (float *)launch->workspace + rank * room_elems(dims); \
+        for (int64_t i = first; i < last; i++) {                                                \
+            row.first = i * columns;                                                            \
+            row.x = launch->operand[BW_ROWS_X];                                                 \
+            BW_DTYPE_SWITCH(dtype, work##_row, &row);                                           \
+        }                                                                                       \
+        if (row.large) bw_stream_fence();                                                       \
     }
 
 BW_INLINE void run(const bw_launch *launch, bw_pool_task share) {
@@ -326,13 +335,13 @@ static bw_status logsumexp_unfused_launch(const bw_launch *launch) {
 }
 
 #define ROW_TEXT "a row at a time, rows shared among the threads; large results are written past the caches"
-#define ROWS_TABLE(operation, at) \
-    const bw_variant_table BW_CPU_TABLE(operation) = {operation##_rows, sizeof operation##_rows / sizeof(bw_variant), at};
-#define ONLY(operation, ...)                                                                                \
-    static const bw_variant operation##_rows[] = {                                                          \
-        BW_CPU_ROW("rows", operation, .text = ROW_TEXT,                                                     \
-                   .prediction = {.changes = "the only variant: a row at a time, rows shared among the threads"}, \
-                   __VA_ARGS__)};                                                                           \
+#define ROWS_TABLE(operation, at)                                                                                     \
+    const bw_variant_table BW_CPU_TABLE(operation) = {operation##_rows, sizeof operation##_rows / sizeof(bw_variant), \
+                                                      at};
+#define ONLY(operation, ...)                                                                                          \
+    static const bw_variant operation##_rows[] = {BW_CPU_ROW(                                                         \
+        "rows", operation, .text = ROW_TEXT,                                                                          \
+        .prediction = {.changes = "the only variant: a row at a time, rows shared among the threads"}, __VA_ARGS__)}; \
     ROWS_TABLE(operation, NULL)
 
 ONLY(rmsnorm, )
@@ -343,7 +352,7 @@ static const bw_variant residual_rmsnorm_rows[] = {
     BW_CPU_ROW("unfused", residual_rmsnorm_unfused, .text = "an addition of all rows, then a norm that reads the sums",
                .extra_cost = bw_residual_rmsnorm_unfused_cost,
                .prediction = {.changes = "the baseline: all rows are added, then read again for the norm"}),
-    BW_CPU_ROW("fused", residual_rmsnorm, .text = ROW_TEXT,
+    BW_CPU_ROW("fused", residual_rmsnorm, .text = ROW_TEXT, .workspace_bytes = room_bytes,
                .prediction = {.changes = "one pass over memory: a row's sum is worked out again from the cache",
                               .predicted = 1.25,
                               .because = "four matrices move instead of five"})};

@@ -205,29 +205,28 @@ static bw_rows row_pairs(const bw_dims *dims, const bw_precision *precision) {
 }
 
 /* What each operation does by itself: its operands, its FLOPs, and its rows of a matrix of them. */
-#define ROWS(name_, params_, has, flops_each, rows_, of_row, ...)                                                     \
-    static int name_##_operands(const bw_dims *dims, const bw_precision *precision,                                   \
-                                bw_operand out[BW_MAX_OPERANDS]) {                                                    \
-        return operands_of(has, dims, precision, out);                                                                \
-    }                                                                                                                 \
-    static bw_checked_int name_##_flops(const bw_dims *dims) {                                                        \
-        return bw_mul3(flops_each, dims->value[BW_ROWS_COUNT], dims->value[BW_ROWS_ELEMS]);                           \
-    }                                                                                                                 \
-    static bw_status name_##_row(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t index,    \
-                                 bw_reference_row *out) {                                                             \
-        row of;                                                                                                       \
-        BW_TRY(row_of(has, dims, precision, seed, (has) & RESIDUAL ? index / 2 : index, &of));                        \
-        return of_row;                                                                                                \
-    }                                                                                                                 \
-    const bw_op bw_op_##name_ = {.name = #name_,                                                                      \
-                                 .family = "rows",                                                                    \
-                                 .params = params_,                                                                   \
-                                 .param_count = sizeof params_ / sizeof params_[0],                                   \
-                                 .precisions = PRECISIONS,                                                            \
-                                 .flops = name_##_flops,                                                              \
-                                 .operands = name_##_operands,                                                        \
-                                 .rows = rows_,                                                                       \
-                                 .reference = name_##_row,                                                            \
+#define ROWS(name_, params_, has, flops_each, rows_, of_row, ...)                                                      \
+    static int name_##_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) { \
+        return operands_of(has, dims, precision, out);                                                                 \
+    }                                                                                                                  \
+    static bw_checked_int name_##_flops(const bw_dims *dims) {                                                         \
+        return bw_mul3(flops_each, dims->value[BW_ROWS_COUNT], dims->value[BW_ROWS_ELEMS]);                            \
+    }                                                                                                                  \
+    static bw_status name_##_row(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t index,     \
+                                 bw_reference_row *out) {                                                              \
+        row of;                                                                                                        \
+        BW_TRY(row_of(has, dims, precision, seed, (has)&RESIDUAL ? index / 2 : index, &of));                           \
+        return of_row;                                                                                                 \
+    }                                                                                                                  \
+    const bw_op bw_op_##name_ = {.name = #name_,                                                                       \
+                                 .family = "rows",                                                                     \
+                                 .params = params_,                                                                    \
+                                 .param_count = sizeof params_ / sizeof params_[0],                                    \
+                                 .precisions = PRECISIONS,                                                             \
+                                 .flops = name_##_flops,                                                               \
+                                 .operands = name_##_operands,                                                         \
+                                 .rows = rows_,                                                                        \
+                                 .reference = name_##_row,                                                             \
                                  __VA_ARGS__};
 
 ROWS(rmsnorm, token_params, WEIGHT, 5, all_rows, rmsnorm_reference(&of, out), .tolerance = rmsnorm_tolerance,

@@ -3,23 +3,24 @@
 #include "cuda/kernels/rows/rows.cuh"
 #include "cuda/kernels/rows/rows.h"
 
-bw_status bw_softmax_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+bw_status bw_softmax_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                             bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->result, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return row_choose<row_work::SOFTMAX, T>(dims, row_operands_of(false, false, false), out);
+        return row_choose<row_work::SOFTMAX, T>(row_launch_of(dims, facts, out), row_operands_of(false, false, false));
     });
 }
 
-bw_status bw_logsumexp_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+bw_status bw_logsumexp_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                               bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->result, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return row_choose<row_work::LOGSUMEXP, T>(dims, row_operands_of(false, false, false), out);
+        return row_choose<row_work::LOGSUMEXP, T>(row_launch_of(dims, facts, out),
+                                                  row_operands_of(false, false, false));
     });
 }
 
-bw_status bw_logsumexp_unfused_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+bw_status bw_logsumexp_unfused_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                                       bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->result, [&](auto tag) {
         using T = typename decltype(tag)::type;
@@ -27,8 +28,8 @@ bw_status bw_logsumexp_unfused_choose(const bw_dims *dims, const bw_precision *p
         row_operands top = row_operands_of(false, false, false), exponential = top, total = top;
         top.tops = exponential.tops = total.tops = tops;
         exponential.out = total.x = exponentials;
-        BW_TRY((row_choose_step<row_work::TOP, T>(dims, top, out)));
-        BW_TRY((row_choose_step<row_work::EXPONENTIALS, T>(dims, exponential, out)));
-        return row_choose_step<row_work::TOTAL, T>(dims, total, out);
+        BW_TRY((row_choose_step<row_work::TOP, T>(row_launch_of(dims, facts, out), top)));
+        BW_TRY((row_choose_step<row_work::EXPONENTIALS, T>(row_launch_of(dims, facts, out), exponential)));
+        return row_choose_step<row_work::TOTAL, T>(row_launch_of(dims, facts, out), total);
     });
 }

@@ -4,6 +4,7 @@
 // Where a row begins or ends within 16 bytes, these are read and written element by element.
 #pragma once
 
+#include <cstdlib>
 #include "cuda/kernels/common/softmax.cuh"
 #include "cuda/launch/choose.cuh"
 #include "ops/families/rows.h"
@@ -39,7 +40,7 @@ template <typename T>
 constexpr int row_vector = 16 / (int)sizeof(T);  // elements
 
 // Where a row lies among the 16-byte vectors of its matrix, which are counted from the one that it begins in.
-template <typename T>
+template <typename T, bool ragged>
 struct row_place {
     int64_t start;  // the first vector's first element
     int shift;      // elements in it that belong to the row before
@@ -47,7 +48,7 @@ struct row_place {
 
     __device__ row_place(int64_t row, int64_t rows, int length) {
         const int64_t first = row * length;
-        shift = (int)(first % row_vector<T>);
+        shift = ragged ? (int)(first % row_vector<T>) : 0;
         start = first - shift;
         columns = row < rows ? length : 0;
     }
@@ -58,7 +59,7 @@ struct row_place {
         return element(vector) >= 0 && element(vector) + row_vector<T> <= columns;
     }
     __device__ bool cut(int vector) const {
-        return element(vector) < columns && !whole(vector);
+        return ragged && element(vector) < columns && !whole(vector);
     }
     __device__ bool holds(int vector, int i) const {
         return element(vector) + i >= 0 && element(vector) + i < columns;
@@ -77,7 +78,7 @@ BW_DEVICE uint4 row_nothing() {
 }
 
 template <row_work work, typename T>
-static __device__ __noinline__ uint4 row_gather(const T *from, row_place<T> place, int vector) {
+static __device__ __noinline__ uint4 row_gather(const T *from, row_place<T, true> place, int vector) {
     float value[row_vector<T>];
     bw_unpack(row_nothing<work, T>(), value, T());
 #pragma unroll
@@ -88,8 +89,8 @@ static __device__ __noinline__ uint4 row_gather(const T *from, row_place<T> plac
 }
 
 // Vectors lane, lane + lanes, ... of a row from `first` on, of an array of the matrix's shape.
-template <row_work work, int vectors, typename T>
-BW_DEVICE void row_load(const T *array, const row_place<T> &place, int first, int lanes, bool again,
+template <row_work work, int vectors, typename T, bool ragged>
+BW_DEVICE void row_load(const T *array, const row_place<T, ragged> &place, int first, int lanes, bool again,
                         uint4 (&out)[vectors]) {
     const T *from = array + place.start;
 #pragma unroll
@@ -101,7 +102,7 @@ BW_DEVICE void row_load(const T *array, const row_place<T> &place, int first, in
     }
 }
 template <row_work work, int vectors, typename T>
-BW_DEVICE void row_load_edges(const T *array, const row_place<T> &place, int first, int lanes, uint4 (&out)[vectors]) {
+BW_DEVICE void row_load_edges(const T *array, const row_place<T, true> &place, int first, int lanes, uint4 (&out)[vectors]) {
 #pragma unroll
     for (int u = 0; u < vectors; u++) {
         const int vector = first + u * lanes;
@@ -110,7 +111,7 @@ BW_DEVICE void row_load_edges(const T *array, const row_place<T> &place, int fir
 }
 
 template <typename T>
-static __device__ __noinline__ void row_scatter(T *to, row_place<T> place, int vector, uint4 bits) {
+static __device__ __noinline__ void row_scatter(T *to, row_place<T, true> place, int vector, uint4 bits) {
     float value[row_vector<T>];
     bw_unpack(bits, value, T());
 #pragma unroll
@@ -118,22 +119,24 @@ static __device__ __noinline__ void row_scatter(T *to, row_place<T> place, int v
         if (place.holds(vector, i)) bw_from_float(value[i], &to[vector * row_vector<T> + i]);
     }
 }
-template <typename T>
-BW_DEVICE void row_store(T *array, const row_place<T> &place, int vector, uint4 bits) {
+template <typename T, bool ragged>
+BW_DEVICE void row_store(T *array, const row_place<T, ragged> &place, int vector, uint4 bits) {
     T *to = array + place.start;
     if (place.whole(vector)) bw_store_once((uint4 *)to + vector, bits);
-    if (place.cut(vector)) row_scatter(to, place, vector, bits);
+    if constexpr (ragged) {
+        if (place.cut(vector)) row_scatter(to, place, vector, bits);
+    }
 }
 
-// The weights of a row's vector; they begin where the row does. Memory is asked for them before they are needed.
-template <typename T>
-BW_DEVICE void row_ask_for_weights(const T *weights, const row_place<T> &place, int vector) {
-    if (place.whole(vector)) asm volatile("prefetch.global.L2 [%0];" ::"l"(weights + place.element(vector)));
-}
-template <row_work work, typename T>
-BW_DEVICE uint4 row_weights(const T *weights, const row_place<T> &place, int vector) {
-    if (place.whole(vector) && place.shift == 0) return bw_load_cached((const uint4 *)weights + vector);
-    return row_gather<work>(weights - place.shift, place, vector);
+// The weights of a row's vector, which begin where the row does.
+template <row_work work, typename T, bool ragged>
+BW_DEVICE uint4 row_weights(const T *weights, const row_place<T, ragged> &place, int vector) {
+    const bool whole = place.whole(vector);
+    if (whole && place.shift == 0) return bw_load_cached((const uint4 *)weights + vector);
+    if constexpr (ragged) {
+        if (whole || place.cut(vector)) return row_gather<work>(weights - place.shift, place, vector);
+    }
+    return row_nothing<work, T>();
 }
 
 // ---- sums over a row's threads; every one of them gets the result ----
@@ -160,7 +163,7 @@ BW_DEVICE float row_reduce_lanes(float value, int lanes) {
     return value;
 }
 
-// A block's warps meet in shared memory that nothing else has used.
+// A block's warps meet in shared memory that the last sum did not use: some may still read that.
 template <typename Take>
 BW_DEVICE float row_reduce(float value, int lanes, float (&shared)[32]) {
     value = row_reduce_lanes<Take>(value, lanes);
@@ -192,17 +195,42 @@ BW_DEVICE row_exponentials row_reduce_lanes(row_exponentials part, int lanes) {
     part.sum = row_reduce_lanes<row_take_sum>(part.sum, lanes);
     return part;
 }
-BW_DEVICE row_exponentials row_reduce(row_exponentials part, int lanes, float (&tops)[32], float (&sums)[32]) {
+BW_DEVICE row_exponentials row_reduce(row_exponentials part, int lanes, float2 (&shared)[32]) {
     part = row_reduce_lanes(part, lanes);
     if (lanes <= 32) return part;
     const int lane = (int)threadIdx.x % 32;
-    if (lane == 0) {
-        tops[threadIdx.x / 32] = part.top;
-        sums[threadIdx.x / 32] = part.sum;
-    }
+    if (lane == 0) shared[threadIdx.x / 32] = make_float2(part.top, part.sum);
     __syncthreads();
-    const bool there = lane < lanes / 32;
-    return row_reduce_lanes(row_exponentials{there ? tops[lane] : -INFINITY, there ? sums[lane] : 0.0f}, 32);
+    const float2 of_warp = lane < lanes / 32 ? shared[lane] : make_float2(-INFINITY, 0.0f);
+    return row_reduce_lanes(row_exponentials{of_warp.x, of_warp.y}, 32);
+}
+
+// The largest element; 16-bit ones in pairs.
+BW_DEVICE float row_top(uint4 bits, float) {
+    return fmaxf(fmaxf(__uint_as_float(bits.x), __uint_as_float(bits.y)),
+                 fmaxf(__uint_as_float(bits.z), __uint_as_float(bits.w)));
+}
+BW_DEVICE uint32_t row_larger(uint32_t a, uint32_t b, __half) {
+    __half2 x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    x = __hmax2(x, y);
+    memcpy(&a, &x, sizeof a);
+    return a;
+}
+BW_DEVICE uint32_t row_larger(uint32_t a, uint32_t b, __nv_bfloat16) {
+    __nv_bfloat162 x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    x = __hmax2(x, y);
+    memcpy(&a, &x, sizeof a);
+    return a;
+}
+template <typename T>
+BW_DEVICE float row_top(uint4 bits, T type) {
+    const uint32_t low = row_larger(bits.x, bits.y, type), high = row_larger(bits.z, bits.w, type);
+    const float2 pair = bw_unpack_pair(row_larger(low, high, type), type);
+    return fmaxf(pair.x, pair.y);
 }
 
 // What was worked out from it is not kept: that would take twice the registers.
@@ -213,199 +241,186 @@ BW_DEVICE uint4 row_forget(uint4 bits) {
 
 // ---- the kernel ----
 
-constexpr int row_block = 128, row_long_block = 512;
+#ifndef ROW_LSE
+#define ROW_LSE 1280
+#define ROW_LAYER 768
+#define ROW_RMS 1024
+#endif
+constexpr int row_block = 256, row_long_block = 512;
 
-// `lanes` threads a row: a power of 2 up to a warp, and then each has `rows_each` rows; or a block. `kept`: a row has
-// no more than `vectors` vectors a thread.
-template <row_work work, typename T, int vectors, int rows_each, bool kept, int threads>
-__global__ void __launch_bounds__(threads, threads == row_block ? 6 : 1024 / threads)
-    rows_kernel(const __grid_constant__ row_arrays<T> arrays, int64_t rows, int columns, int lanes) {
+// Of blocks of so many threads on a multiprocessor: a norm holds weights, too, and what reads alone must read faster.
+template <row_work work, int threads>
+constexpr int row_residents = (work == row_work::LOGSUMEXP                ? ROW_LSE
+                               : threads > row_block || !row_norms<work> ? 1024
+                               : work == row_work::LAYERNORM             ? ROW_LAYER
+                                                                         : ROW_RMS) /
+                              threads;
+
+// `lanes` threads a row: a power of 2 up to a warp, or a block; they have `turns` rows, one after the other. `kept`: a
+// row has no more than `vectors` vectors a thread.
+template <row_work work, typename T, int vectors, bool kept, bool ragged, int threads>
+__global__ void __launch_bounds__(threads, row_residents<work, threads>)
+    rows_kernel(const __grid_constant__ row_arrays<T> arrays, int64_t rows, int columns, int lanes, int turns) {
     constexpr int elems = row_vector<T>;
     constexpr bool adds = row_adds<work>, norms = row_norms<work>, biased = work == row_work::LAYERNORM;
     constexpr bool weighs = work == row_work::SOFTMAX, sums_up = work == row_work::LOGSUMEXP;
-    static_assert(kept || rows_each == 1, "long rows have a block each");
+    constexpr bool holds_weights = norms && kept && !ragged && threads <= row_block;
     __shared__ float shared[2][32];
+    __shared__ float2 shared_exponentials[2][32];
     const int groups = (int)blockDim.x / lanes, lane = (int)threadIdx.x % lanes;
-    const int64_t row0 = (int64_t)blockIdx.x * (groups * rows_each) + (int)threadIdx.x / lanes;
-    const int ragged = columns % elems;
-    const int step = vectors * lanes;
     const int end = (columns + (ragged ? 2 * elems - 2 : 0)) / elems;
+    int64_t row = (int64_t)blockIdx.x * (groups * turns) + (int)threadIdx.x / lanes;
+    row_place<T, ragged> place(row, rows, columns);
 
-    uint4 held[rows_each][vectors];
-    // Vectors `first` on of all rows, or what they become by an addition, whose sum is stored.
+    uint4 held[vectors], weights[vectors], biases[vectors];
+    // Vectors from `first` on, or what they become by an addition, whose sum is stored.
     const auto load = [&](int first, bool again) {
-        uint4 residual[rows_each][vectors];
+        uint4 residual[vectors];
         const T *from = adds && again ? arrays.sum : arrays.x;
-#pragma unroll
-        for (int r = 0; r < rows_each; r++) {
-            const row_place<T> place(row0 + r * groups, rows, columns);
-            row_load<work>(from, place, first, lanes, !kept && !again, held[r]);
-            if (adds && !again) row_load<work>(arrays.residual, place, first, lanes, false, residual[r]);
-        }
+        row_load<work>(from, place, first, lanes, !kept && !again, held);
+        if (adds && !again) row_load<work>(arrays.residual, place, first, lanes, false, residual);
         __syncwarp();  // keeps the compiler from using early loads before it has issued the late ones
+        if constexpr (ragged) {
+            row_load_edges<work>(from, place, first, lanes, held);
+            if (adds && !again) row_load_edges<work>(arrays.residual, place, first, lanes, residual);
+        }
+        if constexpr (adds) {
 #pragma unroll
-        for (int r = 0; r < rows_each; r++) {
-            const row_place<T> place(row0 + r * groups, rows, columns);
-            if (ragged) {
-                row_load_edges<work>(from, place, first, lanes, held[r]);
-                if (adds && !again) row_load_edges<work>(arrays.residual, place, first, lanes, residual[r]);
-            }
-            if constexpr (adds) {
+            for (int u = 0; u < vectors; u++) {
+                float x[elems], y[elems];
+                if (again) break;
+                bw_unpack(held[u], x, T());
+                bw_unpack(residual[u], y, T());
 #pragma unroll
-                for (int u = 0; u < vectors; u++) {
-                    float x[elems], y[elems];
-                    if (again) break;
-                    bw_unpack(held[r][u], x, T());
-                    bw_unpack(residual[r][u], y, T());
-#pragma unroll
-                    for (int i = 0; i < elems; i++) x[i] += y[i];
-                    held[r][u] = bw_pack(x, T());
-                    row_store(arrays.sum, place, first + u * lanes, held[r][u]);
-                }
+                for (int i = 0; i < elems; i++) x[i] += y[i];
+                held[u] = bw_pack(x, T());
+                row_store(arrays.sum, place, first + u * lanes, held[u]);
             }
         }
     };
-    // body(r, u, vector, values) of each vector, read again unless they are kept
+    // body(u, vector, elements) of each vector of the row, which is read again unless it is kept
     const auto for_each = [&](bool again, auto body) {
-        for (int at = 0; at < (kept ? 1 : end); at += step) {
-            if (!kept) load(at + lane, again);
+        for (int at = lane; at < (kept ? lane + 1 : end + lane); at += vectors * lanes) {
+            if (!kept) load(at, again);
 #pragma unroll
-            for (int r = 0; r < rows_each; r++) {
-#pragma unroll
-                for (int u = 0; u < vectors; u++) {
-                    float value[elems];
-                    if (again) held[r][u] = row_forget(held[r][u]);
-                    bw_unpack(held[r][u], value, T());
-                    body(r, u, at + lane + u * lanes, value);
-                }
+            for (int u = 0; u < vectors; u++) {
+                float x[elems];
+                if (again) held[u] = row_forget(held[u]);
+                bw_unpack(held[u], x, T());
+                body(u, at + u * lanes, x);
             }
-        }
-    };
-    const auto place_of = [&](int r) { return row_place<T>(row0 + r * groups, rows, columns); };
-    const auto first_thread_stores = [&](auto value) {
-#pragma unroll
-        for (int r = 0; r < rows_each; r++) {
-            if (lane == 0 && row0 + r * groups < rows) value(r, row0 + r * groups);
         }
     };
 
-    if constexpr (norms) {
-        for (int at = lane; at < end + lane; at += lanes) {
-            row_ask_for_weights(arrays.weight, place_of(0), at);
-            if (biased) row_ask_for_weights(arrays.bias, place_of(0), at);
+    if constexpr (holds_weights) {
+#pragma unroll
+        for (int u = 0; u < vectors; u++) {
+            const int vector = lane + u * lanes;
+            if (vector >= end) continue;
+            weights[u] = bw_load_cached((const uint4 *)arrays.weight + vector);
+            if constexpr (biased) biases[u] = bw_load_cached((const uint4 *)arrays.bias + vector);
         }
     }
-    if (kept) load(lane, false);
-
-    if constexpr (work == row_work::ADD) {
-        for_each(false, [&](int, int, int, const float(&)[elems]) {});
-    } else if constexpr (norms) {
-        float mean[rows_each] = {}, squares[rows_each] = {};
-        if constexpr (biased) {
-            for_each(false, [&](int r, int, int, const float(&x)[elems]) {
+    for (int turn = 0; turn < turns; turn++, row += groups) {
+        place = {row, rows, columns};
+        if (kept) load(lane, false);
+        const bool writes = lane == 0 && row < rows;  // a row's one result
+        if constexpr (work == row_work::ADD) {
+            for_each(false, [](int, int, const float(&)[elems]) {});
+        } else if constexpr (norms) {
+            float mean = 0.0f, squares = 0.0f;
+            if constexpr (biased) {
+                for_each(false, [&](int, int, const float(&x)[elems]) {
 #pragma unroll
-                for (int i = 0; i < elems; i++) mean[r] += x[i];
-            });
-#pragma unroll
-            for (int r = 0; r < rows_each; r++) {
-                mean[r] = row_reduce<row_take_sum>(mean[r], lanes, shared[0]) / (float)columns;
+                    for (int i = 0; i < elems; i++) mean += x[i];
+                });
+                mean = row_reduce<row_take_sum>(mean, lanes, shared[0]) / (float)columns;
             }
-        }
-        for_each(biased, [&](int r, int, int vector, const float(&x)[elems]) {
-            const bool whole = !biased || place_of(r).whole(vector);
-#pragma unroll
-            for (int i = 0; i < elems; i++) {
-                const float deviation = x[i] - mean[r];
-                if (whole || place_of(r).holds(vector, i)) squares[r] = fmaf(deviation, deviation, squares[r]);
-            }
-        });
-#pragma unroll
-        for (int r = 0; r < rows_each; r++) {
-            const float square = row_reduce<row_take_sum>(squares[r], lanes, shared[1]) / (float)columns;
-            squares[r] = 1.0f / sqrtf(square + BW_ROWS_EPSILON);
-        }
-        for_each(true, [&](int r, int, int vector, float(&x)[elems]) {
-            float weight[elems], bias[elems] = {};
-            bw_unpack(row_weights<work>(arrays.weight, place_of(r), vector), weight, T());
-            if (biased) bw_unpack(row_weights<work>(arrays.bias, place_of(r), vector), bias, T());
-#pragma unroll
-            for (int i = 0; i < elems; i++) x[i] = fmaf((x[i] - mean[r]) * squares[r], weight[i], bias[i]);
-            row_store(arrays.out, place_of(r), vector, bw_pack(x, T()));
-        });
-    } else if constexpr (weighs || sums_up) {
-        row_exponentials part[rows_each];
-        constexpr bool keeps = kept && weighs && vectors <= 4;  // exponentials; registers are short for more
-        float weight[rows_each][keeps ? vectors : 1][elems];
-#pragma unroll
-        for (int r = 0; r < rows_each; r++) part[r] = {-INFINITY, 0.0f};
-        if constexpr (kept) {
-            for_each(false, [&](int r, int, int, const float(&x)[elems]) {
-#pragma unroll
-                for (int i = 0; i < elems; i++) part[r].top = fmaxf(part[r].top, x[i]);
-            });
-        }
-        for_each(false, [&](int r, int u, int, const float(&x)[elems]) {
-            if constexpr (!kept) {
-                float top = part[r].top;
-#pragma unroll
-                for (int i = 0; i < elems; i++) top = fmaxf(top, x[i]);
-                if (top > part[r].top) part[r].rise(top);
-            }
-            const float reference = bw_softmax_reference(part[r].top);
-#pragma unroll
-            for (int i = 0; i < elems; i++) {
-                const float exponential = row_exp(x[i] - reference);
-                part[r].sum += exponential;
-                if constexpr (keeps) weight[r][u][i] = exponential;
-            }
-        });
-        float factor[rows_each];
-#pragma unroll
-        for (int r = 0; r < rows_each; r++) {
-            const float own_top = part[r].top;
-            part[r] = row_reduce(part[r], lanes, shared[0], shared[1]);
-            const float reference = bw_softmax_reference(part[r].top);
-            factor[r] = (keeps ? row_exp(own_top - reference) : 1.0f) / part[r].sum;
-        }
-        if constexpr (weighs) {
-            for_each(true, [&](int r, int u, int vector, float(&x)[elems]) {
-                const float reference = bw_softmax_reference(part[r].top);
+            for_each(biased, [&](int, int vector, const float(&x)[elems]) {
+                const bool whole = !biased || place.whole(vector);
 #pragma unroll
                 for (int i = 0; i < elems; i++) {
-                    x[i] = (keeps ? weight[r][keeps ? u : 0][i] : row_exp(x[i] - reference)) * factor[r];
+                    const float deviation = x[i] - mean;
+                    if (whole || place.holds(vector, i)) squares = fmaf(deviation, deviation, squares);
                 }
-                row_store(arrays.out, place_of(r), vector, bw_pack(x, T()));
+            });
+            squares = row_reduce<row_take_sum>(squares, lanes, shared[biased ? 1 : turn % 2]) / (float)columns;
+            const float factor = 1.0f / sqrtf(squares + BW_ROWS_EPSILON);
+            for_each(true, [&](int u, int vector, float(&x)[elems]) {
+                float weight[elems], bias[elems] = {};
+                if constexpr (holds_weights) {
+                    bw_unpack(weights[u] = row_forget(weights[u]), weight, T());
+                    if constexpr (biased) bw_unpack(biases[u] = row_forget(biases[u]), bias, T());
+                } else {
+                    bw_unpack(row_weights<work>(arrays.weight, place, vector), weight, T());
+                    if constexpr (biased) bw_unpack(row_weights<work>(arrays.bias, place, vector), bias, T());
+                }
+#pragma unroll
+                for (int i = 0; i < elems; i++) x[i] = fmaf((x[i] - mean) * factor, weight[i], bias[i]);
+                row_store(arrays.out, place, vector, bw_pack(x, T()));
+            });
+        } else if constexpr (weighs || sums_up) {
+            constexpr bool in_place = kept && weighs && sizeof(T) == sizeof(float);
+            constexpr bool keeps = kept && weighs && !in_place;  // exponentials
+            row_exponentials part = {-INFINITY, 0.0f};
+            float exponentials[keeps ? vectors : 1][elems];
+            if constexpr (kept) {
+#pragma unroll
+                for (int u = 0; u < vectors; u++) part.top = fmaxf(part.top, row_top(held[u], T()));
+            }
+            for_each(false, [&](int u, int, float(&x)[elems]) {
+                if constexpr (!kept) {
+                    const float top = fmaxf(part.top, row_top(held[u], T()));
+                    if (top > part.top) part.rise(top);
+                }
+                const float reference = bw_softmax_reference(part.top);
+#pragma unroll
+                for (int i = 0; i < elems; i++) {
+                    x[i] = row_exp(x[i] - reference);
+                    part.sum += x[i];
+                    if constexpr (keeps) exponentials[u][i] = x[i];
+                }
+                if constexpr (in_place) held[u] = bw_pack(x, T());
+            });
+            const float own_top = part.top;
+            part = row_reduce(part, lanes, shared_exponentials[turn % 2]);
+            const float reference = bw_softmax_reference(part.top);
+            if constexpr (weighs) {
+                const float factor = (kept ? row_exp(own_top - reference) : 1.0f) / part.sum;
+                for_each(true, [&](int u, int vector, float(&x)[elems]) {
+#pragma unroll
+                    for (int i = 0; i < elems; i++) {
+                        if constexpr (keeps) x[i] = exponentials[u][i];
+                        x[i] = (kept ? x[i] : row_exp(x[i] - reference)) * factor;
+                    }
+                    row_store(arrays.out, place, vector, bw_pack(x, T()));
+                });
+            } else if (writes) {
+                bw_from_float(part.top == INFINITY ? part.top : reference + logf(part.sum), &arrays.out[row]);
+            }
+        } else if constexpr (work == row_work::EXPONENTIALS) {
+            const float reference = bw_softmax_reference(arrays.tops[row < rows ? row : 0]);
+            for_each(false, [&](int, int vector, float(&x)[elems]) {
+#pragma unroll
+                for (int i = 0; i < elems; i++) x[i] = row_exp(x[i] - reference);
+                row_store(arrays.out, place, vector, bw_pack(x, T()));
             });
         } else {
-            first_thread_stores([&](int r, int64_t row) {
-                const float top = part[r].top;
-                const float result = bw_softmax_reference(top) + logf(part[r].sum);
-                bw_from_float(top == INFINITY ? top : result, &arrays.out[row]);
+            using take = std::conditional_t<work == row_work::TOP, row_take_max, row_take_sum>;
+            float total = take::nothing;
+            for_each(false, [&](int, int, const float(&x)[elems]) {
+#pragma unroll
+                for (int i = 0; i < elems; i++) total = take::of(total, x[i]);
             });
-        }
-    } else if constexpr (work == row_work::EXPONENTIALS) {
-        const float reference = bw_softmax_reference(arrays.tops[row0 < rows ? row0 : 0]);
-        for_each(false, [&](int r, int, int vector, float(&x)[elems]) {
-#pragma unroll
-            for (int i = 0; i < elems; i++) x[i] = row_exp(x[i] - reference);
-            row_store(arrays.out, place_of(r), vector, bw_pack(x, T()));
-        });
-    } else {
-        using take = std::conditional_t<work == row_work::TOP, row_take_max, row_take_sum>;
-        float total = take::nothing;
-        for_each(false, [&](int, int, int, const float(&x)[elems]) {
-#pragma unroll
-            for (int i = 0; i < elems; i++) total = take::of(total, x[i]);
-        });
-        total = row_reduce<take>(total, lanes, shared[0]);
-        first_thread_stores([&](int, int64_t row) {
+            total = row_reduce<take>(total, lanes, shared[turn % 2]);
+            if (!writes) continue;
             if (work == row_work::TOP) {
                 arrays.tops[row] = total;
             } else {
                 const float top = arrays.tops[row];
                 bw_from_float(top == INFINITY ? top : bw_softmax_reference(top) + logf(total), &arrays.out[row]);
             }
-        });
+        }
     }
 }
 
@@ -428,15 +443,28 @@ static inline row_operands row_operands_of(bool residual, bool weight, bool bias
             row_absent};
 }
 
-template <row_work work, typename T, int vectors, int rows_each, bool kept, int threads>
-static bw_status row_choose_kernel(const bw_dims *dims, const row_operands &operands, int lanes,
-                                   bw_cuda_launch_spec *out) {
-    const int64_t rows = dims->value[BW_ROWS_COUNT];
-    const int block = lanes <= 32 ? row_block : lanes;
-    const int64_t blocks = bw_ceil_div(rows, (int64_t)block / lanes * rows_each);
-    bw_cuda_kernel *kernel = bw_choose(out, rows_kernel<work, T, vectors, rows_each, kept, threads>,
-                                       dim3((unsigned)blocks), dim3((unsigned)block), 0, row_arrays<T>{}, rows,
-                                       (int)dims->value[BW_ROWS_ELEMS], lanes);
+// A launch's matrix on its device.
+struct row_launch {
+    int64_t rows;
+    int columns, units;
+    bw_cuda_launch_spec *out;
+};
+
+static inline row_launch row_launch_of(const bw_dims *dims, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
+    return {dims->value[BW_ROWS_COUNT], (int)dims->value[BW_ROWS_ELEMS], facts->units, out};
+}
+
+template <row_work work, typename T, int vectors, bool kept, bool ragged, int threads>
+static bw_status row_choose_kernel(const row_launch &launch, const row_operands &operands, int lanes) {
+    const int block = lanes <= 32 ? 128 : lanes, groups = block / lanes;
+    // Several rows for one set of weights, while all multiprocessors have many blocks.
+    static const int most = getenv("BWPROF_TURNS") ? atoi(getenv("BWPROF_TURNS")) : 8;
+    const int64_t turns = bw_max64(1, bw_min64(row_norms<work> || getenv("BWPROF_TURNS_ALL") ? most : 1,
+                                               launch.rows / ((int64_t)groups * launch.units * 16)));
+    const int64_t blocks = bw_ceil_div(launch.rows, groups * turns);
+    bw_cuda_kernel *kernel =
+        bw_choose(launch.out, rows_kernel<work, T, vectors, kept, ragged, threads>, dim3((unsigned)blocks),
+                  dim3((unsigned)block), 0, row_arrays<T>{}, launch.rows, launch.columns, lanes, turns);
     const bw_address addresses[] = {operands.x,   operands.residual, operands.weight, operands.bias,
                                     operands.sum, operands.out,      operands.tops};
     static_assert(sizeof addresses / sizeof addresses[0] * sizeof(void *) == sizeof(row_arrays<T>), "an address each");
@@ -448,42 +476,42 @@ static bw_status row_choose_kernel(const bw_dims *dims, const row_operands &oper
     return BW_OK;
 }
 
+// Threads of a row of so many elements that have up to `each` vectors.
 template <typename T>
-static int row_vector_count(const bw_dims *dims) {
-    const int columns = (int)dims->value[BW_ROWS_ELEMS], ragged = columns % row_vector<T>;
-    return (columns + (ragged ? 2 * row_vector<T> - 2 : 0)) / row_vector<T>;
-}
-
-static inline int row_whole_warps(int vectors, int each) {
-    return (vectors + 32 * each - 1) / (32 * each) * 32;
+static int row_lanes(int columns, int each) {
+    const int vectors = (columns + (columns % row_vector<T> ? 2 * row_vector<T> - 2 : 0)) / row_vector<T>;
+    const int lanes = (vectors + each - 1) / each;
+    if (lanes > 32) return (lanes + 31) / 32 * 32;
+    int power = 1;
+    while (power < lanes) power *= 2;
+    return power;
 }
 
 // Fused: a row once, in registers where it fits.
 template <row_work work, typename T>
-static bw_status row_choose(const bw_dims *dims, const row_operands &operands, bw_cuda_launch_spec *out) {
-    const int count = row_vector_count<T>(dims);
-    if (count <= 32) {
-        int lanes = 1;
-        while (lanes < count) lanes *= 2;
-        return row_choose_kernel<work, T, 1, 4, true, row_block>(dims, operands, lanes, out);
-    }
-    if (count <= 64) return row_choose_kernel<work, T, 2, 2, true, row_block>(dims, operands, 32, out);
-    if (count <= 4 * row_long_block) {
-        return row_choose_kernel<work, T, 4, 1, true, row_long_block>(dims, operands, row_whole_warps(count, 4), out);
-    }
-    if constexpr (sizeof(T) == sizeof(float)) {
-        if (count <= 8 * row_long_block) {
-            return row_choose_kernel<work, T, 8, 1, true, row_long_block>(dims, operands, row_whole_warps(count, 8),
-                                                                          out);
+static bw_status row_choose(const row_launch &launch, const row_operands &operands) {
+    const int lanes = row_lanes<T>(launch.columns, 4);
+    if (launch.columns % row_vector<T> == 0) {
+        if (lanes <= row_block) return row_choose_kernel<work, T, 4, true, false, row_block>(launch, operands, lanes);
+        if (lanes <= row_long_block) {
+            return row_choose_kernel<work, T, 4, true, false, row_long_block>(launch, operands, lanes);
         }
+        if constexpr (sizeof(T) == sizeof(float)) {
+            const int fewer = row_lanes<T>(launch.columns, 8);
+            if (fewer <= row_long_block) {
+                return row_choose_kernel<work, T, 8, true, false, row_long_block>(launch, operands, fewer);
+            }
+        }
+    } else if (lanes <= row_long_block) {
+        return row_choose_kernel<work, T, 4, true, true, row_long_block>(launch, operands, lanes);
     }
-    return row_choose_kernel<work, T, 4, 1, false, row_long_block>(dims, operands, row_long_block, out);
+    return row_choose_kernel<work, T, 4, false, true, row_long_block>(launch, operands, row_long_block);
 }
 
 // One step of what is unfused.
 template <row_work work, typename T>
-static bw_status row_choose_step(const bw_dims *dims, const row_operands &operands, bw_cuda_launch_spec *out) {
-    const int lanes = row_whole_warps(row_vector_count<T>(dims), 4);
-    return row_choose_kernel<work, T, 4, 1, false, row_long_block>(
-        dims, operands, lanes < row_long_block ? lanes : row_long_block, out);
+static bw_status row_choose_step(const row_launch &launch, const row_operands &operands) {
+    const int lanes = row_lanes<T>(launch.columns, 4);
+    return row_choose_kernel<work, T, 4, false, true, row_long_block>(
+        launch, operands, lanes < row_long_block ? lanes : row_long_block);
 }

@@ -9,11 +9,11 @@ enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 #define ROW(variant_name, choice, ...) \
     { .name = variant_name, .precisions = PRECISIONS, .rounds_once = true, BW_CUDA_HOOKS(choice), __VA_ARGS__ }
 
-#define ONLY(operation)                                                                                   \
-    BW_CUDA_PREPARE(operation, bw_##operation##_choose)                                                   \
-    static const bw_variant operation##_rows[] = {                                                        \
+#define ONLY(operation)                                                                                       \
+    BW_CUDA_PREPARE(operation, bw_##operation##_choose)                                                       \
+    static const bw_variant operation##_rows[] = {                                                            \
         ROW("fused", operation, .text = FUSED_TEXT, .prediction = {.changes = "the only variant: one pass"}), \
-    };                                                                                                    \
+    };                                                                                                        \
     const bw_variant_table bw_cuda_##operation = {operation##_rows, 1, NULL};
 
 ONLY(rmsnorm)
