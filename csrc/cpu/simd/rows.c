@@ -11,8 +11,8 @@ enum { NEAR_BYTES = 1 << 17, SUMS = 4, CHUNK_ELEMS = 1024 };
 
 typedef struct row {
     const bw_launch *launch;
-    const void *x;
-    int64_t first, columns, end; /* of the whole matrix's elements: its first, how many; the share's end */
+    const void *x, *residual, *weight, *bias; /* the launch's, where the compiler sees that no store changes them */
+    int64_t first, columns, end;              /* of the whole matrix's elements: its first, how many; the share's end */
     bool large;
     float *room;  /* for a row in FP32 */
     float top;    /* what is subtracted: the largest element, or the mean */
@@ -43,25 +43,29 @@ BW_INLINE bw_vf kept_values(bw_dtype dtype, row *row, int64_t i, int64_t left) {
 
 /* ---- passes ---- */
 
-/* Asks for what this row's last pass is followed by; a long row's passes, for what comes soon. */
-BW_INLINE void ask_ahead(bw_dtype dtype, row *row, int64_t i, bool is_last) {
-    const int64_t bytes = row->columns * bw_elem_bytes(dtype);
-    const bool is_near = bytes <= NEAR_BYTES;
-    if (is_near && !is_last) return;
-    const int64_t ahead = (is_near ? bw_max64(bytes, BW_LINEAR_AHEAD) : BW_LINEAR_AHEAD) / bw_elem_bytes(dtype);
-    const int64_t at = bw_min64(row->first + i + ahead, row->end - 1);
+/* One of a row's passes, counted from 0. */
+typedef struct pass {
+    int number, of;
+} pass;
+
+/* Where the cache holds two rows, all passes together ask for the next one; else each asks for what comes soon. */
+BW_INLINE void ask_ahead(bw_dtype dtype, row *row, pass pass, int64_t i) {
+    const int64_t elem = bw_elem_bytes(dtype), soon = BW_LINEAR_AHEAD / elem;
+    const bool is_near = row->columns * elem <= NEAR_BYTES;
+    const int64_t ahead =
+        is_near ? bw_max64(row->columns, soon) + (pass.number * row->columns + i) / pass.of : i + soon;
+    const int64_t at = bw_min64(row->first + ahead, row->end - 1);
     __builtin_prefetch(bw_at(dtype, row->x, at), 0, 2);
-    const void *residual = row->launch->operand[BW_ROWS_RESIDUAL];
-    if (residual) __builtin_prefetch(bw_at(dtype, residual, at), 0, 2);
+    if (row->residual) __builtin_prefetch(bw_at(dtype, row->residual, at), 0, 2);
 }
 
 /* Several vectors side by side, so that none waits for the one before it. */
-BW_INLINE void row_reduce(bw_dtype dtype, row *row, int64_t from, int64_t to, bool is_last, row_take *take,
+BW_INLINE void row_reduce(bw_dtype dtype, row *row, int64_t from, int64_t to, pass pass, row_take *take,
                           bw_vf parts[SUMS]) {
     int64_t i = from;
     for (; i + SUMS * BW_SIMD_FLOATS <= to; i += SUMS * BW_SIMD_FLOATS) {
         for (int64_t line = i; line < i + SUMS * BW_SIMD_FLOATS; line += BW_LINE_BYTES / bw_elem_bytes(dtype)) {
-            ask_ahead(dtype, row, line, is_last);
+            ask_ahead(dtype, row, pass, line);
         }
 #pragma GCC unroll 4
         for (int j = 0; j < SUMS; j++) parts[j] = take(dtype, row, parts[j], i + j * BW_SIMD_FLOATS, BW_SIMD_FLOATS);
@@ -69,10 +73,10 @@ BW_INLINE void row_reduce(bw_dtype dtype, row *row, int64_t from, int64_t to, bo
     for (; i < to; i += BW_SIMD_FLOATS) parts[0] = take(dtype, row, parts[0], i, to - i);
 }
 
-BW_INLINE float row_sum(bw_dtype dtype, row *row, int64_t from, int64_t to, row_take *take) {
+BW_INLINE float row_sum(bw_dtype dtype, row *row, int64_t from, int64_t to, pass pass, row_take *take) {
     bw_vf parts[SUMS];
     for (int j = 0; j < SUMS; j++) parts[j] = bw_vf_set(0.0f);
-    row_reduce(dtype, row, from, to, false, take, parts);
+    row_reduce(dtype, row, from, to, pass, take, parts);
     return bw_vf_sum((parts[0] + parts[1]) + (parts[2] + parts[3]));
 }
 
@@ -80,15 +84,15 @@ BW_INLINE bw_vf take_larger(bw_dtype dtype, row *row, bw_vf so_far, int64_t i, i
     return bw_vf_max(so_far, only_first(x_values(dtype, row, i, left), left, -INFINITY));
 }
 
-BW_INLINE float row_largest(bw_dtype dtype, row *row, int64_t from, int64_t to, bool is_last) {
+BW_INLINE float row_largest(bw_dtype dtype, row *row, int64_t from, int64_t to, pass pass) {
     bw_vf parts[SUMS];
     for (int j = 0; j < SUMS; j++) parts[j] = bw_vf_set(-INFINITY);
-    row_reduce(dtype, row, from, to, is_last, take_larger, parts);
+    row_reduce(dtype, row, from, to, pass, take_larger, parts);
     return bw_vf_largest(bw_vf_max(bw_vf_max(parts[0], parts[1]), bw_vf_max(parts[2], parts[3])));
 }
 
 /* Whole lines past the caches where results are large; the ends of a row as they come. */
-BW_INLINE void row_write(bw_dtype dtype, row *row, void *array, bool is_last, row_values *values) {
+BW_INLINE void row_write(bw_dtype dtype, row *row, void *array, pass pass, row_values *values) {
     const int64_t elem = bw_elem_bytes(dtype), line = BW_LINE_BYTES / elem, end = row->columns;
     void *to = bw_at_mutable(dtype, array, row->first);
     const int64_t head = row->large ? (int64_t)(-(uintptr_t)to % BW_LINE_BYTES) / elem : end;
@@ -97,7 +101,7 @@ BW_INLINE void row_write(bw_dtype dtype, row *row, void *array, bool is_last, ro
         bw_vf_store_as_upto(dtype, to, i, values(dtype, row, i, stop - i), stop - i);
     }
     for (i = bw_min64(head, end); i + line <= end; i += line) {
-        ask_ahead(dtype, row, i, is_last);
+        ask_ahead(dtype, row, pass, i);
 #pragma GCC unroll 4
         for (int64_t j = i; j < i + line; j += BW_SIMD_BYTES / elem) {
             bw_vf x = values(dtype, row, j, BW_SIMD_FLOATS);
@@ -115,10 +119,6 @@ BW_INLINE void row_write(bw_dtype dtype, row *row, void *array, bool is_last, ro
 }
 
 /* ---- norms ---- */
-
-BW_INLINE bw_vf operand_values(bw_dtype dtype, row *row, int operand, int64_t i, int64_t left) {
-    return bw_vf_load_as_upto(dtype, row->launch->operand[operand], i, left);
-}
 
 BW_INLINE bw_vf take_squares(bw_dtype dtype, row *row, bw_vf so_far, int64_t i, int64_t left) {
     const bw_vf x = x_values(dtype, row, i, left);
@@ -145,32 +145,30 @@ BW_INLINE float norm_factor(row *row, float squares) {
 }
 
 BW_INLINE bw_vf rmsnorm_values(bw_dtype dtype, row *row, int64_t i, int64_t left) {
-    return x_values(dtype, row, i, left) * row->factor * operand_values(dtype, row, BW_ROWS_WEIGHT, i, left);
+    return x_values(dtype, row, i, left) * row->factor * bw_vf_load_as_upto(dtype, row->weight, i, left);
 }
 
 BW_INLINE void rmsnorm_row(bw_dtype dtype, row *row) {
-    row->factor = norm_factor(row, row_sum(dtype, row, 0, row->columns, take_squares));
-    row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], true, rmsnorm_values);
+    row->factor = norm_factor(row, row_sum(dtype, row, 0, row->columns, (pass){0, 2}, take_squares));
+    row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], (pass){1, 2}, rmsnorm_values);
 }
 
 BW_INLINE bw_vf layernorm_values(bw_dtype dtype, row *row, int64_t i, int64_t left) {
     const bw_vf x = (x_values(dtype, row, i, left) - row->top) * row->factor;
-    return bw_vf_fma(x, operand_values(dtype, row, BW_ROWS_WEIGHT, i, left),
-                     operand_values(dtype, row, BW_ROWS_BIAS, i, left));
+    return bw_vf_fma(x, bw_vf_load_as_upto(dtype, row->weight, i, left), bw_vf_load_as_upto(dtype, row->bias, i, left));
 }
 
 BW_INLINE void layernorm_row(bw_dtype dtype, row *row) {
-    row->top = row_sum(dtype, row, 0, row->columns, take_values) / (float)row->columns;
-    row->factor = norm_factor(row, row_sum(dtype, row, 0, row->columns, take_deviations));
-    row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], true, layernorm_values);
+    row->top = row_sum(dtype, row, 0, row->columns, (pass){0, 3}, take_values) / (float)row->columns;
+    row->factor = norm_factor(row, row_sum(dtype, row, 0, row->columns, (pass){1, 3}, take_deviations));
+    row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], (pass){2, 3}, layernorm_values);
 }
 
 /* The sum as it is stored. */
 BW_INLINE bw_vf sum_values(bw_dtype dtype, row *row, int64_t i, int64_t left) {
-    const void *residual = row->launch->operand[BW_ROWS_RESIDUAL];
     char stored[BW_SIMD_BYTES];
     bw_vf_store_as(dtype, stored, 0,
-                   x_values(dtype, row, i, left) + bw_vf_load_as_upto(dtype, residual, row->first + i, left));
+                   x_values(dtype, row, i, left) + bw_vf_load_as_upto(dtype, row->residual, row->first + i, left));
     return bw_vf_load_as(dtype, stored, 0);
 }
 
@@ -181,22 +179,23 @@ BW_INLINE bw_vf keep_sums(bw_dtype dtype, row *row, int64_t i, int64_t left) {
 }
 
 BW_INLINE bw_vf kept_norm_values(bw_dtype dtype, row *row, int64_t i, int64_t left) {
-    return kept_values(dtype, row, i, left) * operand_values(dtype, row, BW_ROWS_WEIGHT, i, left);
+    return kept_values(dtype, row, i, left) * bw_vf_load_as_upto(dtype, row->weight, i, left);
 }
 
 /* Sums that are on their way to memory are read again where they are kept. */
 BW_INLINE void residual_rmsnorm_row(bw_dtype dtype, row *row) {
-    row_write(dtype, row, row->launch->operand[BW_ROWS_SUM], false, keep_sums);
-    row->factor = norm_factor(row, row_sum(dtype, row, 0, row->columns, take_kept_squares));
-    row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], true, kept_norm_values);
+    row_write(dtype, row, row->launch->operand[BW_ROWS_SUM], (pass){0, 3}, keep_sums);
+    row->factor = norm_factor(row, row_sum(dtype, row, 0, row->columns, (pass){1, 3}, take_kept_squares));
+    row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], (pass){2, 3}, kept_norm_values);
 }
 
 BW_INLINE void addition_row(bw_dtype dtype, row *row) {
-    row_write(dtype, row, row->launch->operand[BW_ROWS_SUM], true, sum_values);
+    row_write(dtype, row, row->launch->operand[BW_ROWS_SUM], (pass){0, 1}, sum_values);
 }
 
 BW_INLINE void sum_norm_row(bw_dtype dtype, row *row) {
     row->x = row->launch->operand[BW_ROWS_SUM];
+    row->residual = NULL;
     rmsnorm_row(dtype, row);
 }
 
@@ -222,9 +221,9 @@ BW_INLINE bw_vf keep_exponentials(bw_dtype dtype, row *row, bw_vf so_far, int64_
 }
 
 BW_INLINE void softmax_row(bw_dtype dtype, row *row) {
-    row->top = row_largest(dtype, row, 0, row->columns, false);
-    row->factor = 1.0f / row_sum(dtype, row, 0, row->columns, keep_exponentials);
-    row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], true, kept_values);
+    row->top = row_largest(dtype, row, 0, row->columns, (pass){0, 3});
+    row->factor = 1.0f / row_sum(dtype, row, 0, row->columns, (pass){1, 3}, keep_exponentials);
+    row_write(dtype, row, row->launch->operand[BW_ROWS_OUT], (pass){2, 3}, kept_values);
 }
 
 BW_INLINE void write_logarithm(bw_dtype dtype, row *row, float top, float sum) {
@@ -237,9 +236,9 @@ BW_INLINE void logsumexp_row(bw_dtype dtype, row *row) {
     float sum = 0.0f, top = -INFINITY;
     for (int64_t i = 0; i < row->columns; i += CHUNK_ELEMS) {
         const int64_t end = bw_min64(i + CHUNK_ELEMS, row->columns);
-        row->top = fmaxf(top, row_largest(dtype, row, i, end, true));
+        row->top = fmaxf(top, row_largest(dtype, row, i, end, (pass){0, 2}));
         sum *= expf(top - reference_of(row->top));
-        sum += row_sum(dtype, row, i, end, take_exponentials);
+        sum += row_sum(dtype, row, i, end, (pass){1, 2}, take_exponentials);
         top = row->top;
     }
     write_logarithm(dtype, row, top, sum);
@@ -254,17 +253,17 @@ BW_INLINE char *stored_exponentials(row *row) {
 }
 
 BW_INLINE void top_row(bw_dtype dtype, row *row) {
-    *stored_top(row) = row_largest(dtype, row, 0, row->columns, true);
+    *stored_top(row) = row_largest(dtype, row, 0, row->columns, (pass){0, 1});
 }
 
 BW_INLINE void exponentials_row(bw_dtype dtype, row *row) {
     row->top = *stored_top(row);
-    row_write(dtype, row, stored_exponentials(row), true, exponentials);
+    row_write(dtype, row, stored_exponentials(row), (pass){0, 1}, exponentials);
 }
 
 BW_INLINE void total_row(bw_dtype dtype, row *row) {
     row->x = stored_exponentials(row);
-    write_logarithm(dtype, row, *stored_top(row), row_sum(dtype, row, 0, row->columns, take_values));
+    write_logarithm(dtype, row, *stored_top(row), row_sum(dtype, row, 0, row->columns, (pass){0, 1}, take_values));
 }
 
 /* ---- launches ---- */
@@ -287,6 +286,9 @@ static int64_t room_bytes(const bw_dims *dims, const bw_precision *precision, co
         int64_t first, last;                                                                    \
         bw_pool_share(rows, rank, ranks, &first, &last);                                        \
         row row = {.launch = launch,                                                            \
+                   .residual = launch->operand[BW_ROWS_RESIDUAL],                               \
+                   .weight = launch->operand[BW_ROWS_WEIGHT],                                   \
+                   .bias = launch->operand[BW_ROWS_BIAS],                                       \
                    .columns = columns,                                                          \
                    .end = last * columns,                                                       \
                    .large = bw_is_large(rows * columns * bw_elem_bytes(dtype))};                \
