@@ -199,6 +199,31 @@ def test_softmax_survives_large_scores(kernel_device, precision):
     check_variants(kernel_device, "attention_decode", precision, {"batch": 2, "kv_len": 333, **heads}, given)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("columns", [37, 2051, 40_000])
+def test_exponentials_of_large_and_of_infinite_elements(kernel_device, precision, columns):
+    """In a part of a warp, a block and tiles of a long row; a row of nothing but -infinity sums up to nothing."""
+
+    def given(operands: dict[str, Any]) -> dict[str, bytes]:
+        x = np.random.default_rng(19).uniform(-1, 1, (5, columns)).astype(np.float32)
+        x *= np.array([[6e4], [20], [1], [1], [-6e4]], np.float32)
+        x[2, ::2] = -np.inf
+        x[3] = -np.inf
+        x[3, columns // 2] = -6e4
+        return {"x": _core.encode(precision, x)}
+
+    shape = {"rows": 5, "columns": columns}
+    check_variants(kernel_device, "softmax", precision, shape, given)
+    check_variants(kernel_device, "logsumexp", precision, shape, given)
+    nothing = {"x": _core.encode(precision, np.full((5, columns), -np.inf, np.float32))}
+    for operation, expected in (("softmax", np.nan), ("logsumexp", -np.inf)):
+        for variant in kernel_device.variants(operation, precision, shape):
+            with _core.Case(kernel_device, operation, precision, shape, variant=variant["name"]) as case:
+                operands = {operand["name"]: operand for operand in case.operands}
+                found = decode(operands["out"], case.run(nothing)["out"])
+                np.testing.assert_array_equal(found, np.full_like(found, expected), variant["name"])
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("precision", ["tf32", "fp32", "fp16", "bf16"])
 @pytest.mark.parametrize(

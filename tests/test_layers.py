@@ -168,8 +168,8 @@ def test_a_misplaced_include_is_found(tmp_path: Path) -> None:
         "base/status.h": '#include "base/types/dtype.h"\n',
         "base/types/dtype.h": '#include "base/status.h"\n',
         "ops/op.h": '#include "base/types/dtype.h"\n',
-        "ops/families/norm.c": '#include "ops/families/norm.h"\n#include "ops/op.h"\n',
-        "ops/families/gemm.c": '#include "ops/families/norm.h"\n',
+        "ops/families/rows.c": '#include "ops/families/rows.h"\n#include "ops/op.h"\n',
+        "ops/families/gemm.c": '#include "ops/families/rows.h"\n',
         "cpu/simd/vectors/avx2.h": '#include "cpu/simd/simd.h"\n',
         "cuda/other.c": "",
         "cuda/runtime/device.h": "",
@@ -186,7 +186,7 @@ def test_a_misplaced_include_is_found(tmp_path: Path) -> None:
         "cuda/kernels/kv/move.cu: cuda/kernels/gemm/gemm.h",
         "cuda/other.c: no floor",
         "cuda/runtime/open.c: cuda/launch/service.h",
-        "ops/families/gemm.c: ops/families/norm.h",
+        "ops/families/gemm.c: ops/families/rows.h",
     ]
 
 

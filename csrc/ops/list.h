@@ -10,7 +10,7 @@
 #include "ops/families/elementwise.h"
 #include "ops/families/gemm.h"
 #include "ops/families/kv.h"
-#include "ops/families/norm.h"
+#include "ops/families/rows.h"
 #include "ops/families/stream.h"
 
 /* clang-format off */
@@ -19,7 +19,7 @@
     BW_GEMM_OPERATIONS(X) \
     BW_ATTENTION_OPERATIONS(X) \
     BW_KV_OPERATIONS(X) \
-    BW_NORM_OPERATIONS(X) \
+    BW_ROWS_OPERATIONS(X) \
     BW_ELEMENTWISE_OPERATIONS(X)
 /* clang-format on */
 

@@ -307,27 +307,22 @@ BW_INLINE uint32_t bw_vu_sum(bw_vu x) {
     return sum;
 }
 
-/* e^x for x <= 0, within 2 units in the last place; 0 below -75, which is nothing beside the 1 of a softmax's largest
- * term, and keeps subnormal numbers, slow ones, out of the products that follow. NaN for NaN: adding to the exponent
- * would make a number of some.
- * x = n ln 2 + r with |r| <= ln 2 / 2: a Taylor polynomial for e^r, and n added to the exponent. */
+/* e^x for x <= 0, to about 2 units in the last place; 0 from -88 on, and NaN for NaN.
+ * x = n ln 2 + r with |r| <= ln 2 / 2: the polynomial of least relative error for e^r that is 1 at 0, times 2^n, whose
+ * biased exponent the rounding leaves in the last bits: at -88 it is 0, that of zero. */
 BW_INLINE bw_vf bw_vf_exp(bw_vf x) {
-    const bw_vf round_at = bw_vf_set(12582912.0f);         /* 1.5 * 2^23: adding it rounds to an integer */
-    const bw_vu vanishes = (bw_vu)(x < bw_vf_set(-75.0f)); /* not so for NaN */
-    const bw_vu nan = (bw_vu)(x != x);
-    bw_vf shifted = bw_vf_fma(x, bw_vf_set(1.44269504f), round_at);
-    bw_vf n = shifted - round_at;
+    const bw_vf round_at = bw_vf_set(12582912.0f + 127.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    x = bw_vf_max(bw_vf_set(-88.0f), x);                    /* in this order NaN stays */
+    const bw_vf shifted = bw_vf_fma(x, bw_vf_set(1.44269504f), round_at), n = shifted - round_at;
     bw_vf r = bw_vf_fma(n, bw_vf_set(-0.693359375f), x);
     r = bw_vf_fma(n, bw_vf_set(2.12194440e-4f), r);
-    bw_vf p = bw_vf_set(1.0f / 5040.0f);
-    p = bw_vf_fma(p, r, bw_vf_set(1.0f / 720.0f));
-    p = bw_vf_fma(p, r, bw_vf_set(1.0f / 120.0f));
-    p = bw_vf_fma(p, r, bw_vf_set(1.0f / 24.0f));
-    p = bw_vf_fma(p, r, bw_vf_set(1.0f / 6.0f));
-    p = bw_vf_fma(p, r, bw_vf_set(0.5f));
+    bw_vf p = bw_vf_set(0.00829030667f);
+    p = bw_vf_fma(p, r, bw_vf_set(0.0418979749f));
+    p = bw_vf_fma(p, r, bw_vf_set(0.166676372f));
+    p = bw_vf_fma(p, r, bw_vf_set(0.499991506f));
+    p = bw_vf_fma(p, r, bw_vf_set(0.999999702f));
     p = bw_vf_fma(p, r, bw_vf_set(1.0f));
-    p = bw_vf_fma(p, r, bw_vf_set(1.0f));
-    return (bw_vf)((((bw_vu)p + ((bw_vu)shifted << 23)) & ~vanishes) | nan);
+    return p * (bw_vf)((bw_vu)shifted << 23);
 }
 
 /* Transposes a square of vectors: log2(n) rounds of perfect shuffles. */
