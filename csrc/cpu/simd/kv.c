@@ -213,7 +213,7 @@ BW_KV_TABLE(kv_copy, copy_numbers)
 
 /* ---- rope, rope_append ---- */
 
-enum { OF_Q, OF_K, OF_V, ROPE_KINDS, ROTATED_BYTES = 1 << 14 }; /* rotated at once, for a large destination */
+enum { OF_Q, OF_K, OF_V, ROPE_KINDS, ROTATED_BYTES = 1 << 12 }; /* rotated at once, for a large destination */
 
 /* Which heads of a token are rotated (q's, k's) or moved (v's, of which rope has none), and where they go. */
 typedef struct rotation {
@@ -229,6 +229,8 @@ typedef struct rotation {
 BW_INLINE void rotate_head(bw_dtype dtype, const char *from, const float *angles, int64_t half, char *to) {
     for (int64_t i = 0; i < half; i += BW_SIMD_FLOATS) {
         const int64_t left = half - i;
+        __builtin_prefetch(bw_at(dtype, from, i) + BW_LINEAR_AHEAD);
+        __builtin_prefetch(bw_at(dtype, from, half + i) + BW_LINEAR_AHEAD);
         const bw_vf x = bw_vf_load_as_upto(dtype, from, i, left), y = bw_vf_load_as_upto(dtype, from, half + i, left);
         const bw_vf cosine = bw_vf_load_as_upto(BW_FP32, angles, i, left);
         const bw_vf sine = bw_vf_load_as_upto(BW_FP32, angles, half + i, left);
