@@ -150,8 +150,8 @@ RULES = [
     Rule("oneshot.cu", rf"oneshot_sums_kernel{HALF}Li\dELi(\d)E", lambda tiles: 2 + 8 * tiles, 1, "all keys"),
     # A whole segment's loads, and the last one's.
     Rule("stream.cu", r"stream_read_kernel", 8, 2, "a segment"),
-    Rule("stream.cu", r"stream_tile_kernelI.*copy_op", 4, 1, "a tile", ONCE),
-    Rule("stream.cu", r"stream_tile_kernelI.*triad_op", 8, 1, "a tile of both operands", ONCE),
+    Rule("stream.cu", r"tile_kernelI.*copy_op", 4, 1, "a tile", ONCE),
+    Rule("stream.cu", r"tile_kernelI.*triad_op", 8, 1, "a tile of both operands", ONCE),
     # `together`: a unit of K and one of V; else pages are moved two units at a time.
     Rule("move.cu", r"kv_move_kernelI.*Lb1E", 2, 1, "K and V", ONCE),
     Rule("move.cu", r"kv_gather_pages_kernelI", 2, 1, "two units", ONCE),

@@ -1,19 +1,14 @@
 // The four streams: the yardstick that every other kernel is held against, so they must be as fast as the memory at
-// any size. A block has one tile of 4 KiB; a thread has several 16-byte accesses in flight, which caches do not keep.
-// On an H200 (64 KiB to 4 GiB) resident blocks that walk over the memory were up to 8 % slower and nowhere faster.
-// Larger blocks cost a copy 3 %, smaller tiles a write half of its bandwidth, the default cache policy 10 % at 1 MiB.
+// any size: kernels/common/tile.cuh says how.
 #include "cuda/kernels/stream/stream.h"
 
-#include <initializer_list>
-
 #include "base/types/input.h"
-#include "cuda/kernels/common/sm80.cuh"
-#include "cuda/launch/choose.cuh"
+#include "cuda/kernels/common/tile.cuh"
 #include "ops/families/stream.h"
 
 namespace {
 
-constexpr int THREADS = 64, UNROLL = 4;
+constexpr int THREADS = 64;  // of stream_read
 
 // ---- read ----
 
@@ -148,59 +143,6 @@ struct triad_op {
     }
 };
 
-template <typename Op>
-__global__ void __launch_bounds__(THREADS, 16) stream_tile_kernel(Op op, int64_t elements) {
-    constexpr int elems = 16 / sizeof(typename Op::T);
-    const int64_t vectors = elements / elems;
-    const typename Op::constants constants = op.begin();
-    const int64_t i = (int64_t)blockIdx.x * (THREADS * UNROLL) + threadIdx.x;
-    typename Op::inputs inputs[UNROLL] = {};
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-        if (i + u * THREADS < vectors) inputs[u] = op.load(i + u * THREADS);
-    }
-    __syncwarp();  // keeps the compiler from using early loads before it has issued the late ones
-#pragma unroll
-    for (int u = 0; u < UNROLL; u++) {
-        if (i + u * THREADS < vectors) op.store(i + u * THREADS, constants, inputs[u]);
-    }
-    const int64_t last = vectors * elems + threadIdx.x;
-    if (blockIdx.x == 0 && last < elements) op.element(last);
-}
-
-// The addresses of its operands are all that an Op holds.
-template <typename Op>
-bw_status choose_tiles(const bw_dims *dims, bw_cuda_launch_spec *out, Op op, std::initializer_list<int> operands) {
-    const int64_t elements = dims->value[BW_STREAM_ELEMENTS];
-    const int64_t tile = (int64_t)THREADS * UNROLL * (16 / sizeof(typename Op::T));
-    bw_cuda_kernel *kernel = bw_choose(out, stream_tile_kernel<Op>, dim3((unsigned)bw_ceil_div(elements, tile)),
-                                       dim3(THREADS), 0, op, elements);
-    assert(sizeof op == operands.size() * sizeof(void *));
-    size_t offset = 0;
-    for (int operand : operands) {
-        bw_choose_place(kernel, 0, offset, bw_from_operand(operand));
-        offset += sizeof(void *);
-    }
-    return BW_OK;
-}
-
-template <typename Body>
-bw_status for_type(bw_dtype dtype, Body body) {
-    switch (dtype) {
-        case BW_FP32: return body(float());
-        case BW_FP16: return body(__half());
-        case BW_BF16: return body(__nv_bfloat16());
-        default: return bw_fail(BW_CODE_UNSUPPORTED, "streams do not run in %s", bw_dtype_get(dtype)->name);
-    }
-}
-
-const char *refuses(const bw_dims *dims, const bw_precision *precision, int64_t block_bytes) {
-    const bw_checked_int bytes =
-        bw_mul(bw_num(dims->value[BW_STREAM_ELEMENTS]), bw_num(bw_dtype_get(precision->activation)->block_bytes));
-    const bool fits = !bytes.overflow && bw_cuda_grid_fits(bw_ceil_div(bytes.value, block_bytes));
-    return fits ? nullptr : "larger than what the blocks of a grid walk over (2^31 - 1 blocks)";
-}
-
 }  // namespace
 
 bw_status bw_stream_read_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
@@ -215,32 +157,38 @@ bw_status bw_stream_read_choose(const bw_dims *dims, const bw_precision *precisi
 
 bw_status bw_stream_write_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
                                  bw_cuda_launch_spec *out) {
-    return for_type(precision->activation, [&](auto type) {
-        using T = decltype(type);
-        return choose_tiles(dims, out, write_op<T>{}, {BW_STREAM_WRITE_B});
+    return bw_cuda_by_type(precision->activation, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return bw_choose_tiles(dims->value[BW_STREAM_ELEMENTS], out, write_op<T>{},
+                               {bw_from_operand(BW_STREAM_WRITE_B)});
     });
 }
 
 bw_status bw_stream_copy_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
                                 bw_cuda_launch_spec *out) {
-    return for_type(precision->activation, [&](auto type) {
+    return bw_cuda_by_type(precision->activation, [&](auto tag) {
+        using type = typename decltype(tag)::type;
         using T = std::conditional_t<sizeof(type) == 4, uint32_t, uint16_t>;  // a move of bits
-        return choose_tiles(dims, out, copy_op<T>{}, {BW_STREAM_COPY_A, BW_STREAM_COPY_B});
+        return bw_choose_tiles(dims->value[BW_STREAM_ELEMENTS], out, copy_op<T>{},
+                               {bw_from_operand(BW_STREAM_COPY_A), bw_from_operand(BW_STREAM_COPY_B)});
     });
 }
 
 bw_status bw_stream_triad_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
                                  bw_cuda_launch_spec *out) {
-    return for_type(precision->activation, [&](auto type) {
-        using T = decltype(type);
-        return choose_tiles(dims, out, triad_op<T>{}, {BW_STREAM_TRIAD_A, BW_STREAM_TRIAD_B, BW_STREAM_TRIAD_C});
+    return bw_cuda_by_type(precision->activation, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return bw_choose_tiles(dims->value[BW_STREAM_ELEMENTS], out, triad_op<T>{},
+                               {bw_from_operand(BW_STREAM_TRIAD_A), bw_from_operand(BW_STREAM_TRIAD_B),
+                                bw_from_operand(BW_STREAM_TRIAD_C)});
     });
 }
 
-// A block reads THREADS / 32 segments, or meets UNROLL vectors a thread.
+// A block reads THREADS / 32 segments.
 const char *bw_stream_read_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
-    return refuses(dims, precision, THREADS / 32 * BW_STREAM_SEGMENT_BYTES);
+    const int64_t elements = dims->value[BW_STREAM_ELEMENTS];
+    return bw_tiles_refuse(elements, precision, THREADS / 32 * BW_STREAM_SEGMENT_BYTES);
 }
 const char *bw_stream_tiles_refuse(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
-    return refuses(dims, precision, THREADS * UNROLL * 16);
+    return bw_tiles_refuse(dims->value[BW_STREAM_ELEMENTS], precision, bw_tile_bytes);
 }
