@@ -10,6 +10,7 @@
 #include "ops/families/gemm.h"
 #include "ops/families/kv.h"
 #include "ops/families/norm.h"
+#include "ops/families/quantize.h"
 #include "ops/families/stream.h"
 
 /* clang-format off */
@@ -18,7 +19,8 @@
     BW_GEMM_OPERATIONS(X) \
     BW_ATTENTION_OPERATIONS(X) \
     BW_KV_OPERATIONS(X) \
-    BW_NORM_OPERATIONS(X)
+    BW_NORM_OPERATIONS(X) \
+    BW_QUANTIZE_OPERATIONS(X)
 /* clang-format on */
 
 /* BW_IF_##cpu(table, none): the one or the other. */

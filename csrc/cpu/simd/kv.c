@@ -65,25 +65,7 @@ static void side_share(int64_t chunks, int side, int rank, int ranks, int64_t *f
     *last = chunks - from_end;
 }
 
-/* A token's head: its scale, and its elements divided by that. */
-BW_INLINE void quantize_head(bw_dtype cache, bw_dtype dtype, const void *from, int64_t first, int64_t count, void *to,
-                             int64_t to_first, float *scale) {
-    const float most = bw_dtype_largest(cache);
-    bw_vf largest = bw_vf_set(0.0f);
-    for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
-        const bw_vf x = bw_vf_load_as_upto(dtype, from, first + d, count - d);
-        largest = bw_vf_max(largest, bw_vf_max(x, -x));
-    }
-    *scale = bw_vf_largest(largest) / most;
-    const bw_vf divisor = bw_vf_set(*scale == 0.0f ? INFINITY : *scale), least = bw_vf_set(-most);
-    for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
-        bw_vf x = bw_vf_load_as_upto(dtype, from, first + d, count - d) / divisor;
-        if (dtype != BW_FP16) x = -bw_vf_max(-bw_vf_max(x, least), least); /* a subnormal scale is rounded much */
-        bw_vf_store_as_upto(cache, to, to_first + d, x, count - d);
-    }
-}
-
-/* The other way round. */
+/* What bw_quantize_row makes of a head, back to a result. */
 BW_INLINE void dequantize_head(bw_dtype cache, bw_dtype dtype, const void *from, int64_t first, int64_t count, void *to,
                                int64_t to_first, float scale) {
     for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
@@ -101,7 +83,7 @@ BW_INLINE void convert_as(bw_dtype dtype, bw_dtype cache, const row_move *move, 
     for (int64_t i = 0; i < heads; i++) {
         const int64_t first = (from_head + i) * dim, to_first = (to_head + i) * dim;
         if (move->quantizes) {
-            quantize_head(cache, dtype, from, first, dim, to, to_first, scales + to_head + i);
+            bw_quantize_row(cache, dtype, from, first, dim, to, to_first, scales + to_head + i);
         } else {
             dequantize_head(cache, dtype, from, first, dim, to, to_first, scales[from_head + i]);
         }
