@@ -1,7 +1,7 @@
 /* The KV cache's moves. One variant each: `rows`, stretches of adjacent rows shared among the threads, large ones
  * copied as stream_copy does it. A row is one token's G * D elements; where caches have scales, its G scales are rows
  * of their own; kv_append quantizes a row into both, and kv_gather may multiply both.
- * rope and rope_append: heads shared among the threads, rotated in the cache and then copied like rows. */
+ * rope and rope_append: heads shared among the threads; large ones that are whole lines are written past the caches. */
 #include <math.h>
 
 #include "ops/families/kv.h"
@@ -195,7 +195,7 @@ BW_KV_TABLE(kv_copy, copy_numbers)
 
 /* ---- rope, rope_append ---- */
 
-enum { OF_Q, OF_K, OF_V, ROPE_KINDS, ROTATED_BYTES = 1 << 12 }; /* rotated at once, for a large destination */
+enum { OF_Q, OF_K, OF_V, ROPE_KINDS };
 
 /* Which heads of a token are rotated (q's, k's) or moved (v's, of which rope has none), and where they go. */
 typedef struct rotation {
@@ -208,31 +208,53 @@ typedef struct rotation {
     bool appends, large; /* appends: k and v go into a cache */
 } rotation;
 
-BW_INLINE void rotate_head(bw_dtype dtype, const char *from, const float *angles, int64_t half, char *to) {
-    for (int64_t i = 0; i < half; i += BW_SIMD_FLOATS) {
-        const int64_t left = half - i;
-        __builtin_prefetch(bw_at(dtype, from, i) + BW_LINEAR_AHEAD);
-        __builtin_prefetch(bw_at(dtype, from, half + i) + BW_LINEAR_AHEAD);
-        const bw_vf x = bw_vf_load_as_upto(dtype, from, i, left), y = bw_vf_load_as_upto(dtype, from, half + i, left);
-        const bw_vf cosine = bw_vf_load_as_upto(BW_FP32, angles, i, left);
-        const bw_vf sine = bw_vf_load_as_upto(BW_FP32, angles, half + i, left);
-        bw_vf_store_as_upto(dtype, to, i, x * cosine - y * sine, left);
-        bw_vf_store_as_upto(dtype, to, half + i, y * cosine + x * sine, left);
+/* Elements [i, i + left) of a head's first half, and those of its second; at most a vector of each. */
+BW_INLINE void turn(bw_dtype dtype, const void *from, const float *angles, int64_t half, int64_t i, bw_vf *low,
+                    bw_vf *high) {
+    const int64_t left = half - i;
+    const bw_vf x = bw_vf_load_as_upto(dtype, from, i, left), y = bw_vf_load_as_upto(dtype, from, half + i, left);
+    const bw_vf cosine = bw_vf_load_as_upto(BW_FP32, angles, i, left);
+    const bw_vf sine = bw_vf_load_as_upto(BW_FP32, angles, half + i, left);
+    *low = x * cosine - y * sine;
+    *high = y * cosine + x * sine;
+}
+
+/* Halves of whole lines, past the caches: narrow results, too, leave in whole vectors. */
+BW_INLINE void rotate_past(bw_dtype dtype, const void *from, const float *angles, int64_t half, void *to) {
+    const int64_t per_vector = BW_SIMD_BYTES / bw_elem_bytes(dtype);
+    for (int64_t i = 0; i < half; i += per_vector) {
+        bw_vf low[2], high[2];
+        __builtin_prefetch((const char *)bw_at(dtype, from, i) + BW_LINEAR_AHEAD);
+        __builtin_prefetch((const char *)bw_at(dtype, from, half + i) + BW_LINEAR_AHEAD);
+        turn(dtype, from, angles, half, i, &low[0], &high[0]);
+        if (dtype != BW_FP32) turn(dtype, from, angles, half, i + BW_SIMD_FLOATS, &low[1], &high[1]);
+        if (dtype == BW_FP16) {
+            low[0] = bw_vh_join(bw_vf_to_fp16(low[0]), bw_vf_to_fp16(low[1]));
+            high[0] = bw_vh_join(bw_vf_to_fp16(high[0]), bw_vf_to_fp16(high[1]));
+        } else if (dtype == BW_BF16) {
+            low[0] = bw_vh_join(bw_vf_to_bf16(low[0]), bw_vf_to_bf16(low[1]));
+            high[0] = bw_vh_join(bw_vf_to_bf16(high[0]), bw_vf_to_bf16(high[1]));
+        }
+        bw_stream_vector(bw_at_mutable(dtype, to, i), low[0]);
+        bw_stream_vector(bw_at_mutable(dtype, to, half + i), high[0]);
     }
 }
 
 BW_INLINE void rotate_heads(bw_dtype dtype, const rotation *r, const char *from, const float *angles, int64_t heads,
                             char *to) {
-    const int64_t bytes = r->head_dim * bw_elem_bytes(dtype), most = ROTATED_BYTES / bytes;
-    const bool past = r->large && most > 0;
-    char rotated[ROTATED_BYTES] __attribute__((aligned(BW_LINE_BYTES)));
-    for (int64_t done = 0, some; done < heads; done += some) {
-        some = past ? bw_min64(most, heads - done) : heads;
-        char *at = past ? rotated : to + done * bytes;
-        for (int64_t i = 0; i < some; i++) {
-            rotate_head(dtype, from + (done + i) * bytes, angles, r->head_dim / 2, at + i * bytes);
+    const int64_t half = r->head_dim / 2, bytes = r->head_dim * bw_elem_bytes(dtype);
+    const bool past = r->large && bytes % (2 * BW_LINE_BYTES) == 0;
+    for (; heads-- > 0; from += bytes, to += bytes) {
+        if (past) {
+            rotate_past(dtype, from, angles, half, to);
+            continue;
         }
-        if (past) bw_copy_bytes(to + done * bytes, rotated, some * bytes, true, BW_WALK_LINEAR);
+        for (int64_t i = 0; i < half; i += BW_SIMD_FLOATS) {
+            bw_vf low, high;
+            turn(dtype, from, angles, half, i, &low, &high);
+            bw_vf_store_as_upto(dtype, to, i, low, half - i);
+            bw_vf_store_as_upto(dtype, to, half + i, high, half - i);
+        }
     }
 }
 
