@@ -108,6 +108,31 @@ def test_verify_finds_every_wrong_number_and_scale_of_a_cache(cpu, operation, pr
 
 
 @pytest.mark.parametrize(
+    ("operation", "precision", "params"),
+    [
+        ("rope", "bf16", {"tokens": 3, "num_heads": 3, "num_kv_heads": 2, "head_dim": 6}),
+        ("rope_append", "bf16", {"seq_len": 3, "kv_len": 2, "num_heads": 3, "num_kv_heads": 2, "head_dim": 6}),
+        ("silu_mul_quantize", "fp8_e4m3", {"tokens": 3, "hidden": 37}),
+    ],
+)
+def test_verify_finds_a_wrong_bit_in_any_element(cpu, operation, precision, params):
+    """The last one; of scales, which are 32 bits, one whose place is above what FP32's roundings come to."""
+    with _core.Case(cpu, operation, precision, params, seed=7) as case:
+        size = {"bf16": 2, "fp8_e4m3": 1, "fp32": 4}
+        sizes = {operand["name"]: size.get(operand["dtype"]) for operand in case.operands}
+        right = {name: np.frombuffer(data, np.uint8).copy() for name, data in case.run({}).items()}
+        assert case.verify(outputs=right)["verified"]
+        for name, data in right.items():
+            stored = data.view(f"uint{8 * sizes[name]}")
+            for i in range(len(stored)):
+                bit = 64 if sizes[name] == 4 else 1
+                stored[i] ^= bit
+                assert not case.verify(outputs=right)["verified"], f"{name} {i}"
+                stored[i] ^= bit
+        assert case.verify(outputs=right)["verified"]
+
+
+@pytest.mark.parametrize(
     ("operation", "name"),
     [
         ("gemm", "A_scale"),

@@ -10,6 +10,7 @@
 #include "ops/families/elementwise.h"
 #include "ops/families/gemm.h"
 #include "ops/families/kv.h"
+#include "ops/families/quantize.h"
 #include "ops/families/rows.h"
 #include "ops/families/stream.h"
 
@@ -20,7 +21,8 @@
     BW_ATTENTION_OPERATIONS(X) \
     BW_KV_OPERATIONS(X) \
     BW_ROWS_OPERATIONS(X) \
-    BW_ELEMENTWISE_OPERATIONS(X)
+    BW_ELEMENTWISE_OPERATIONS(X) \
+    BW_QUANTIZE_OPERATIONS(X)
 /* clang-format on */
 
 /* BW_IF_##cpu(table, none): the one or the other. */

@@ -1,4 +1,4 @@
-"""kv_append, kv_gather and kv_copy."""
+"""kv_append, kv_gather, kv_copy, rope and rope_append."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from precisions import TYPES
 
-from operations import Arrays, Operation, Shape
+from operations import F32, RESULT, ROUNDOFF, Arrays, Operation, Shape
 from operations.attention import HEAD_DIMS
 
 APPENDS = [
@@ -82,10 +82,36 @@ def copy(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
     return {f"{name[0]}_copy{name[1:]}": values for name, values in x.items()}
 
 
+def turn(heads: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """Heads (tokens, heads, D) by angles (tokens, 2, D / 2): pairs as complex numbers, times complex numbers."""
+    half = heads.shape[-1] // 2
+    points = heads[..., :half] + 1j * heads[..., half:]
+    points = points * (angles[:, 0] + 1j * angles[:, 1])[:, None]
+    return np.concatenate([points.real, points.imag], axis=-1)
+
+
+def rope(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    return {f"{name}_out": turn(x[name], x["angles"]) for name in "qk"}
+
+
+def rope_append(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    angles = np.tile(x["angles"][p["kv_len"] :], (p["batch"], 1, 1))
+    return {"q_out": turn(x["q"], angles), **append(x | {"k": turn(x["k"], angles)}, p, bits)}
+
+
+def rope_error(precision: str, p: Shape) -> float:
+    return ROUNDOFF[RESULT[precision]] + 9 * F32  # products of up to 1, outputs of 0.47 on average
+
+
 def grid(*lengths: Shape) -> dict[str, list[Shape]]:
     """Every head_dim of models with each of these lengths."""
     shapes = [{**some, "num_kv_heads": 3, "head_dim": head_dim} for head_dim in HEAD_DIMS for some in lengths]
     return {"cpu": shapes, "cuda": shapes}
+
+
+def heads_grid(*lengths: Shape) -> dict[str, list[Shape]]:
+    """The same, with query heads."""
+    return {device: [{**shape, "num_heads": 5} for shape in shapes] for device, shapes in grid(*lengths).items()}
 
 
 OPERATIONS = {
@@ -144,5 +170,59 @@ OPERATIONS = {
             ("int8", {"kv_len": 10, "num_kv_heads": 3, "head_dim": 8}, 720, 720, 0),
         ],
         grid=grid({"batch": 2, "kv_len": 23}),
+    ),
+    "rope": Operation(
+        shapes=[
+            {"tokens": t, "num_heads": h, "num_kv_heads": g, "head_dim": d}
+            for t, h, g, d in [
+                (1, 1, 1, 2),
+                (5, 3, 2, 64),
+                (7, 7, 1, 72),
+                (33, 5, 3, 14),
+                (2, 2, 2, 4100),
+                (110, 32, 8, 128),
+            ]
+        ],
+        gpu_shapes=[{"tokens": 4099, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}],
+        small={"tokens": 6, "num_heads": 3, "num_kv_heads": 2, "head_dim": 16},
+        reference=rope,
+        allowed_error=rope_error,
+        worked=[
+            # 7*(4 + 2)*16 = 672 elements of 2 bytes, 7*16 angles of 4; 3*672
+            ("fp16", {"tokens": 7, "num_heads": 4, "num_kv_heads": 2, "head_dim": 16}, 1_792, 1_344, 2_016),
+            ("fp32", {"tokens": 1, "num_heads": 1, "num_kv_heads": 1, "head_dim": 2}, 24, 16, 12),
+        ],
+        grid=heads_grid({"tokens": 7}),
+    ),
+    "rope_append": Operation(
+        shapes=[
+            {
+                "batch": b,
+                "seq_len": s,
+                "kv_len": kv,
+                "num_heads": h,
+                "num_kv_heads": g,
+                "head_dim": d,
+                "page_size": page,
+            }
+            for b, s, kv, h, g, d in [
+                (1, 1, 0, 1, 1, 2),
+                (3, 5, 11, 7, 1, 64),
+                (2, 17, 3, 2, 2, 72),
+                (1, 9, 30, 5, 3, 14),
+                (2, 60, 7, 32, 8, 128),
+            ]
+            for page in (0, 1, 7)
+        ],
+        small={"batch": 2, "seq_len": 5, "kv_len": 24, "num_heads": 3, "num_kv_heads": 2, "head_dim": 16},
+        reference=rope_append,
+        allowed_error=rope_error,
+        worked=[
+            # 1024 tokens: (14 + 2*2)*64 = 1152 elements read, as many written, of 2 bytes, 128*64 angles of 4;
+            # 3*1024*(14 + 2)*64
+            ("fp16", PROMPTS | {"num_heads": 14}, 2_392_064, 2_359_296, 3_145_728),
+            ("bf16", PROMPTS | {"num_heads": 14, "page_size": 16}, 2_400_256, 2_359_296, 3_145_728),
+        ],
+        grid=heads_grid(*({"batch": 2, "seq_len": 5, "kv_len": 23, "page_size": page} for page in (0, 7))),
     ),
 }

@@ -25,6 +25,7 @@ PRECISION = Precision(
         "fp8_e4m3": StoredType(
             block=(1, 1),
             decode=lambda data: VALUES[np.frombuffer(data, np.uint8)],
+            spacing=2.0**-9,
             encoded=([1.0, -2.5, 448.0, 1e9, math.inf, math.nan], "38c27e7e7e7f"),
         )
     },

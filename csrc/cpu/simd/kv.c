@@ -1,6 +1,7 @@
 /* The KV cache's moves. One variant each: `rows`, stretches of adjacent rows shared among the threads, large ones
  * copied as stream_copy does it. A row is one token's G * D elements; where caches have scales, its G scales are rows
- * of their own; kv_append quantizes a row into both, and kv_gather may multiply both. */
+ * of their own; kv_append quantizes a row into both, and kv_gather may multiply both.
+ * rope and rope_append: heads shared among the threads; large ones that are whole lines are written past the caches. */
 #include <math.h>
 
 #include "ops/families/kv.h"
@@ -31,18 +32,17 @@ static int64_t copy_stretch(const row_move *move, int64_t row, int64_t *from_row
     return move->rows - row;
 }
 
+/* The cache's row of a new token's. */
+static int64_t append_row(const bw_launch *launch, int64_t row) {
+    const int64_t *dims = launch->dims->value, *slots = launch->operand[BW_APPEND_SLOTS];
+    return slots ? slots[row] : row + (row / dims[BW_APPEND_SEQ_LEN] + 1) * dims[BW_APPEND_KV_LEN];
+}
+
 static int64_t append_stretch(const row_move *move, int64_t row, int64_t *from_row, int64_t *to_row) {
-    const int64_t *dims = move->launch->dims->value;
-    const int64_t *slots = move->launch->operand[BW_APPEND_SLOTS];
+    const int64_t seq_len = move->launch->dims->value[BW_APPEND_SEQ_LEN];
     *from_row = row;
-    if (dims[BW_APPEND_PAGE_SIZE] > 0) {
-        *to_row = slots[row];
-        return 1;
-    }
-    int64_t seq_len = dims[BW_APPEND_SEQ_LEN], kv_len = dims[BW_APPEND_KV_LEN];
-    int64_t entry = row / seq_len, token = row % seq_len;
-    *to_row = entry * (kv_len + seq_len) + kv_len + token;
-    return seq_len - token;
+    *to_row = append_row(move->launch, row);
+    return move->launch->operand[BW_APPEND_SLOTS] ? 1 : seq_len - row % seq_len;
 }
 
 static int64_t gather_stretch(const row_move *move, int64_t row, int64_t *from_row, int64_t *to_row) {
@@ -65,25 +65,7 @@ static void side_share(int64_t chunks, int side, int rank, int ranks, int64_t *f
     *last = chunks - from_end;
 }
 
-/* A token's head: its scale, and its elements divided by that. */
-BW_INLINE void quantize_head(bw_dtype cache, bw_dtype dtype, const void *from, int64_t first, int64_t count, void *to,
-                             int64_t to_first, float *scale) {
-    const float most = bw_dtype_largest(cache);
-    bw_vf largest = bw_vf_set(0.0f);
-    for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
-        const bw_vf x = bw_vf_load_as_upto(dtype, from, first + d, count - d);
-        largest = bw_vf_max(largest, bw_vf_max(x, -x));
-    }
-    *scale = bw_vf_largest(largest) / most;
-    const bw_vf divisor = bw_vf_set(*scale == 0.0f ? INFINITY : *scale), least = bw_vf_set(-most);
-    for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
-        bw_vf x = bw_vf_load_as_upto(dtype, from, first + d, count - d) / divisor;
-        if (dtype != BW_FP16) x = -bw_vf_max(-bw_vf_max(x, least), least); /* a subnormal scale is rounded much */
-        bw_vf_store_as_upto(cache, to, to_first + d, x, count - d);
-    }
-}
-
-/* The other way round. */
+/* What bw_quantize_row makes of a head, back to a result. */
 BW_INLINE void dequantize_head(bw_dtype cache, bw_dtype dtype, const void *from, int64_t first, int64_t count, void *to,
                                int64_t to_first, float scale) {
     for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
@@ -101,7 +83,7 @@ BW_INLINE void convert_as(bw_dtype dtype, bw_dtype cache, const row_move *move, 
     for (int64_t i = 0; i < heads; i++) {
         const int64_t first = (from_head + i) * dim, to_first = (to_head + i) * dim;
         if (move->quantizes) {
-            quantize_head(cache, dtype, from, first, dim, to, to_first, scales + to_head + i);
+            bw_quantize_row(cache, dtype, from, first, dim, to, to_first, scales + to_head + i);
         } else {
             dequantize_head(cache, dtype, from, first, dim, to, to_first, scales[from_head + i]);
         }
@@ -210,3 +192,173 @@ static row_move move_of(const bw_launch *launch, const kv_numbers *numbers) {
 BW_KV_TABLE(kv_append, append_numbers)
 BW_KV_TABLE(kv_gather, gather_numbers)
 BW_KV_TABLE(kv_copy, copy_numbers)
+
+/* ---- rope, rope_append ---- */
+
+enum { OF_Q, OF_K, OF_V, ROPE_KINDS };
+
+/* Which heads of a token are rotated (q's, k's) or moved (v's, of which rope has none), and where they go. */
+typedef struct rotation {
+    const bw_launch *launch;
+    int64_t tokens, seq_len, before, head_dim; /* token t's position: before + t % seq_len */
+    int64_t heads[ROPE_KINDS];
+    const char *from[ROPE_KINDS];
+    char *to[ROPE_KINDS];
+    const float *angles;
+    bool appends, large; /* appends: k and v go into a cache */
+} rotation;
+
+/* Elements [i, i + left) of a head's first half, and those of its second; at most a vector of each. */
+BW_INLINE void turn(bw_dtype dtype, const void *from, const float *angles, int64_t half, int64_t i, bw_vf *low,
+                    bw_vf *high) {
+    const int64_t left = half - i;
+    const bw_vf x = bw_vf_load_as_upto(dtype, from, i, left), y = bw_vf_load_as_upto(dtype, from, half + i, left);
+    const bw_vf cosine = bw_vf_load_as_upto(BW_FP32, angles, i, left);
+    const bw_vf sine = bw_vf_load_as_upto(BW_FP32, angles, half + i, left);
+    *low = x * cosine - y * sine;
+    *high = y * cosine + x * sine;
+}
+
+/* Halves of whole lines, past the caches: narrow results, too, leave in whole vectors. */
+BW_INLINE void rotate_past(bw_dtype dtype, const void *from, const float *angles, int64_t half, void *to) {
+    const int64_t per_vector = BW_SIMD_BYTES / bw_elem_bytes(dtype);
+    for (int64_t i = 0; i < half; i += per_vector) {
+        bw_vf low[2], high[2];
+        __builtin_prefetch((const char *)bw_at(dtype, from, i) + BW_LINEAR_AHEAD);
+        __builtin_prefetch((const char *)bw_at(dtype, from, half + i) + BW_LINEAR_AHEAD);
+        turn(dtype, from, angles, half, i, &low[0], &high[0]);
+        if (dtype != BW_FP32) turn(dtype, from, angles, half, i + BW_SIMD_FLOATS, &low[1], &high[1]);
+        if (dtype == BW_FP16) {
+            low[0] = bw_vh_join(bw_vf_to_fp16(low[0]), bw_vf_to_fp16(low[1]));
+            high[0] = bw_vh_join(bw_vf_to_fp16(high[0]), bw_vf_to_fp16(high[1]));
+        } else if (dtype == BW_BF16) {
+            low[0] = bw_vh_join(bw_vf_to_bf16(low[0]), bw_vf_to_bf16(low[1]));
+            high[0] = bw_vh_join(bw_vf_to_bf16(high[0]), bw_vf_to_bf16(high[1]));
+        }
+        bw_stream_vector(bw_at_mutable(dtype, to, i), low[0]);
+        bw_stream_vector(bw_at_mutable(dtype, to, half + i), high[0]);
+    }
+}
+
+BW_INLINE void rotate_heads(bw_dtype dtype, const rotation *r, const char *from, const float *angles, int64_t heads,
+                            char *to) {
+    const int64_t half = r->head_dim / 2, bytes = r->head_dim * bw_elem_bytes(dtype);
+    const bool past = r->large && bytes % (2 * BW_LINE_BYTES) == 0;
+    for (; heads-- > 0; from += bytes, to += bytes) {
+        if (past) {
+            rotate_past(dtype, from, angles, half, to);
+            continue;
+        }
+        for (int64_t i = 0; i < half; i += BW_SIMD_FLOATS) {
+            bw_vf low, high;
+            turn(dtype, from, angles, half, i, &low, &high);
+            bw_vf_store_as_upto(dtype, to, i, low, half - i);
+            bw_vf_store_as_upto(dtype, to, half + i, high, half - i);
+        }
+    }
+}
+
+static void rotate_share(void *context, int rank, int ranks) {
+    const rotation *r = context;
+    const bw_dtype dtype = r->launch->precision->result;
+    const int64_t each = r->heads[OF_Q] + r->heads[OF_K] + r->heads[OF_V], bytes = r->head_dim * bw_elem_bytes(dtype);
+    int64_t i, last;
+    bw_pool_share(r->tokens * each, rank, ranks, &i, &last);
+    while (i < last) {
+        const int64_t token = i / each;
+        int64_t head = i % each;
+        int kind = OF_Q;
+        while (head >= r->heads[kind]) head -= r->heads[kind++];
+        const int64_t some = bw_min64(r->heads[kind] - head, last - i);
+        const int64_t row = kind != OF_Q && r->appends ? append_row(r->launch, token) : token;
+        const char *from = r->from[kind] + (token * r->heads[kind] + head) * bytes;
+        char *to = r->to[kind] + (row * r->heads[kind] + head) * bytes;
+        const float *angles = r->angles + (r->before + token % r->seq_len) * r->head_dim;
+        if (kind == OF_V) {
+            bw_copy_bytes(to, from, some * bytes, r->large, BW_WALK_LINEAR);
+        } else {
+            BW_DTYPE_SWITCH(dtype, rotate_heads, r, from, angles, some, to);
+        }
+        i += some;
+    }
+    if (r->large) bw_stream_fence();
+}
+
+static bw_status rotate(rotation *r) {
+    const int64_t each = r->heads[OF_Q] + r->heads[OF_K] + r->heads[OF_V];
+    r->large = bw_is_large(2 * r->tokens * each * r->head_dim * bw_elem_bytes(r->launch->precision->result));
+    bw_pool_run(r->launch->device->pool, rotate_share, r);
+    return BW_OK;
+}
+
+static bw_status rope_launch(const bw_launch *launch) {
+    const int64_t *dims = launch->dims->value;
+    return rotate(&(rotation){.launch = launch,
+                              .tokens = dims[BW_ROPE_TOKENS],
+                              .seq_len = dims[BW_ROPE_TOKENS],
+                              .head_dim = dims[BW_ROPE_HEAD_DIM],
+                              .heads = {dims[BW_ROPE_NUM_HEADS], dims[BW_ROPE_NUM_KV_HEADS]},
+                              .from = {launch->operand[BW_ROPE_Q], launch->operand[BW_ROPE_K]},
+                              .to = {launch->operand[BW_ROPE_Q_OUT], launch->operand[BW_ROPE_K_OUT]},
+                              .angles = launch->operand[BW_ROPE_ANGLES]});
+}
+
+static const bw_variant rope_rows[] = {
+    BW_CPU_ROW("rows", rope, .text = "heads shared among the threads; large destinations are written past the caches",
+               .prediction = {.changes = "the only variant: heads shared among the threads"})};
+const bw_variant_table BW_CPU_TABLE(rope) = {rope_rows, 1, NULL};
+
+/* What both variants of rope_append begin with; k goes to `keys`. */
+static rotation rope_append_rotation(const bw_launch *launch, void *keys) {
+    const int64_t *dims = launch->dims->value, kv_heads = dims[BW_APPEND_NUM_KV_HEADS];
+    return (rotation){
+        .launch = launch,
+        .tokens = dims[BW_APPEND_BATCH] * dims[BW_APPEND_SEQ_LEN],
+        .seq_len = dims[BW_APPEND_SEQ_LEN],
+        .before = dims[BW_APPEND_KV_LEN],
+        .head_dim = dims[BW_APPEND_HEAD_DIM],
+        .heads = {dims[BW_ROPE_APPEND_NUM_HEADS], kv_heads},
+        .from = {launch->operand[BW_ROPE_APPEND_Q], launch->operand[BW_APPEND_K], launch->operand[BW_APPEND_V]},
+        .to = {launch->operand[BW_ROPE_APPEND_Q_OUT], keys, launch->operand[BW_APPEND_V_CACHE]},
+        .angles = launch->operand[BW_ROPE_APPEND_ANGLES]};
+}
+
+static int64_t unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    (void)facts;
+    const bw_checked_int bytes = bw_rope_append_key_bytes(dims, precision);
+    return bytes.overflow ? INT64_MAX : bytes.value;
+}
+
+static bw_status unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                              bw_cost *cost) {
+    (void)facts;
+    return bw_cost_add_intermediates(bw_rope_append_key_bytes(dims, precision), cost);
+}
+
+static bw_status unfused_launch(const bw_launch *launch) {
+    rotation r = rope_append_rotation(launch, launch->scratch);
+    BW_TRY(rotate(&r));
+    bw_launch append = *launch;
+    append.operand[BW_APPEND_K] = launch->scratch;
+    return kv_append_launch(&append);
+}
+
+static bw_status fused_launch(const bw_launch *launch) {
+    rotation r = rope_append_rotation(launch, launch->operand[BW_APPEND_K_CACHE]);
+    r.heads[OF_V] = r.heads[OF_K];
+    r.appends = true;
+    return rotate(&r);
+}
+
+static const bw_variant rope_append_rows[] = {
+    BW_CPU_ROW("unfused", unfused, .prepare = kv_append_prepare, .scratch_bytes = unfused_scratch_bytes,
+               .extra_cost = unfused_cost, .text = "rope, then kv_append of keys that it wrote to memory",
+               .prediction = {.changes = "the baseline: rope, then kv_append"}),
+    BW_CPU_ROW(
+        "fused", fused, .text = "one pass: keys and values go into the cache at once",
+        .prediction = {.changes = "one pass over q, k and v",
+                       .predicted = 1.17,
+                       .because = "rotated keys are not written and read once more: 112 against 96 heads a token"}),
+};
+const bw_variant_table BW_CPU_TABLE(rope_append) = {rope_append_rows, 2,
+                                                    "fp32 seq_len=8192 num_heads=32 num_kv_heads=8 head_dim=128"};

@@ -3,6 +3,7 @@
  * wherever they are inlined (BW_DTYPE_SWITCH sees to that), so that no branch is left. */
 #pragma once
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -293,6 +294,24 @@ BW_INLINE float bw_vf_largest(bw_vf x) {
         x = bw_vf_max(bw_vf_zip_low(x, x), bw_vf_zip_high(x, x));
     }
     return x[0];
+}
+
+/* Elements [first, first + count) of a type: their scale, and each divided by that, as bytes. */
+BW_INLINE void bw_quantize_row(bw_dtype bytes, bw_dtype dtype, const void *from, int64_t first, int64_t count, void *to,
+                               int64_t to_first, float *scale) {
+    const float most = bw_dtype_largest(bytes);
+    bw_vf largest = bw_vf_set(0.0f);
+    for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
+        const bw_vf x = bw_vf_load_as_upto(dtype, from, first + d, count - d);
+        largest = bw_vf_max(largest, bw_vf_max(x, -x));
+    }
+    *scale = bw_vf_largest(largest) / most;
+    const bw_vf divisor = bw_vf_set(*scale == 0.0f ? INFINITY : *scale), least = bw_vf_set(-most);
+    for (int64_t d = 0; d < count; d += BW_SIMD_FLOATS) {
+        bw_vf x = bw_vf_load_as_upto(dtype, from, first + d, count - d) / divisor;
+        if (dtype != BW_FP16) x = -bw_vf_max(-bw_vf_max(x, least), least); /* a subnormal scale is rounded much */
+        bw_vf_store_as_upto(bytes, to, to_first + d, x, count - d);
+    }
 }
 
 BW_INLINE bw_vu bw_vu_load(const void *p) {

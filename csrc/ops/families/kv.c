@@ -1,10 +1,12 @@
-/* kv_append, kv_gather, kv_copy: see ops/families/kv.h. Moves of K and V, checked bit by bit; so are the scales, and
- * the numbers that kv_append quantizes. Bytes: append 2 T G D e read (+ 8 T slot ids if paged), the same written;
- * gather and copy 2 L G D e per sequence read
+/* kv_append, kv_gather, kv_copy, rope, rope_append: see ops/families/kv.h. Moves of K and V are checked bit by bit; so
+ * are the scales, and the numbers that kv_append quantizes. Bytes: append 2 T G D e read (+ 8 T slot ids if paged), the
+ * same written; gather and copy 2 L G D e per sequence read
  * (+ 4 ceil(L / page) page ids for gather) and written; with scales 2 G e of the scale more per token of a cache.
- * A gather that dequantizes writes results. */
+ * A gather that dequantizes writes results. Rope: q, k and the angles of the tokens' positions, once each, q and k
+ * written; FLOPs: 3 per element, by convention. */
 #include "ops/families/kv.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 #include "base/types/input.h"
@@ -194,13 +196,14 @@ static bw_status whole_reference(const bw_dims *dims, const bw_precision *precis
     return BW_OK;
 }
 
-static const bw_param append_params[] = {
-    BATCH_PARAM,
-    BW_PARAM("seq_len", "tokens", "new tokens per sequence", 1, INT32_MAX, .fallback = 128, .small = 5),
-    BW_PARAM("kv_len", "tokens", "tokens already in each sequence's cache", 0, INT32_MAX, .fallback = 512, .small = 7),
-    HEAD_PARAMS,
-    BW_PARAM("page_size", "tokens", "tokens per page; 0 = a contiguous cache", 0, INT32_MAX, .fallback = 0, .small = 4),
-};
+#define APPEND_PARAMS                                                                                                 \
+    BATCH_PARAM, BW_PARAM("seq_len", "tokens", "new tokens per sequence", 1, INT32_MAX, .fallback = 128, .small = 5), \
+        BW_PARAM("kv_len", "tokens", "tokens already in each sequence's cache", 0, INT32_MAX, .fallback = 512,        \
+                 .small = 7)
+#define PAGE_SIZE_PARAM \
+    BW_PARAM("page_size", "tokens", "tokens per page; 0 = a contiguous cache", 0, INT32_MAX, .fallback = 0, .small = 4)
+
+static const bw_param append_params[] = {APPEND_PARAMS, HEAD_PARAMS, PAGE_SIZE_PARAM};
 
 typedef struct append_shape {
     int64_t batch, seq, cached, heads, dim, page;
@@ -399,4 +402,177 @@ const bw_op bw_op_kv_copy = {
     .rows = whole_rows,
     .reference = whole_reference,
     .tolerance = bw_tolerance_exact,
+};
+
+#define ROPE_PARAMS                                                                                         \
+    BW_PARAM("num_kv_heads", "heads", "key/value heads", 1, 65536, .fallback = 8, .small = 2),              \
+        BW_PARAM("head_dim", "elements", "elements of one head, an even number", 2, 65536, .fallback = 128, \
+                 .small = 6)
+#define QUERY_HEADS_PARAM BW_PARAM("num_heads", "heads", "query heads", 1, 65536, .fallback = 32, .small = 3)
+enum { ROPE_PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
+
+static bw_status rope_validate(const bw_dims *dims) {
+    const int64_t dim = dims->value[bw_op_param_index(dims->op, "head_dim")];
+    if (dim % 2 == 0) return BW_OK;
+    return bw_fail(BW_CODE_INVALID, "%s: head_dim = %" PRId64 ": allowed are even numbers, two elements for each angle",
+                   dims->op->name, dim);
+}
+
+static bw_operand angles_of(int64_t positions, int64_t used, int64_t dim) {
+    bw_operand angles = bw_operand_make("angles", BW_IN, BW_FP32, BW_SHAPE(positions, 2, dim / 2));
+    angles.moved = bw_mul(bw_num(used), bw_num(dim)).value;
+    return angles;
+}
+
+/* Part `row` of the heads of all tokens, of operand `from`, each by the angles of its position. */
+static void rotate_part(const bw_precision *precision, uint64_t seed, const part *p, int from, int64_t token,
+                        int angles, int64_t position, int64_t dim, double *out) {
+    const bw_input_key key = bw_input_key_make(seed, from), angle_key = bw_input_key_make(seed, angles);
+    const int64_t half = dim / 2;
+    for (int64_t i = 0; i < p->count; i++) {
+        const int64_t at = token * p->width + p->first + i, column = at % dim, angle = position * dim + column % half;
+        const bool first = column < half;
+        double own, other, cosine, sine;
+        bw_input_doubles(precision->result, key, at, 1, &own);
+        bw_input_doubles(precision->result, key, first ? at + half : at - half, 1, &other);
+        bw_input_doubles(BW_FP32, angle_key, angle, 1, &cosine);
+        bw_input_doubles(BW_FP32, angle_key, angle + half, 1, &sine);
+        out[i] = own * cosine + (first ? -other : other) * sine;
+    }
+}
+
+/* Two products of numbers below 1 and their sum, each rounded to FP32. */
+static bw_tolerance rope_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
+    (void)dims, (void)precision, (void)rounds_once;
+    return (bw_tolerance){4.0 * bw_dtype_roundoff(BW_FP32), 0.0};
+}
+
+static const bw_param rope_params[] = {
+    BW_PARAM("tokens", "tokens", "tokens", 1, INT32_MAX, .fallback = 512, .small = 5),
+    QUERY_HEADS_PARAM,
+    ROPE_PARAMS,
+};
+
+static int rope_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    const int64_t *v = dims->value, tokens = v[BW_ROPE_TOKENS], dim = v[BW_ROPE_HEAD_DIM];
+    const bw_dtype dtype = precision->result;
+    out[BW_ROPE_Q] = bw_operand_make("q", BW_IN, dtype, BW_SHAPE(tokens, v[BW_ROPE_NUM_HEADS], dim));
+    out[BW_ROPE_K] = bw_operand_make("k", BW_IN, dtype, BW_SHAPE(tokens, v[BW_ROPE_NUM_KV_HEADS], dim));
+    out[BW_ROPE_ANGLES] = angles_of(tokens, tokens, dim);
+    out[BW_ROPE_Q_OUT] = bw_operand_make("q_out", BW_OUT, dtype, BW_SHAPE(tokens, v[BW_ROPE_NUM_HEADS], dim));
+    out[BW_ROPE_K_OUT] = bw_operand_make("k_out", BW_OUT, dtype, BW_SHAPE(tokens, v[BW_ROPE_NUM_KV_HEADS], dim));
+    return BW_ROPE_OPERANDS;
+}
+
+static bw_checked_int rope_flops(const bw_dims *dims) {
+    const int64_t *v = dims->value;
+    return bw_mul4(3, v[BW_ROPE_TOKENS], v[BW_ROPE_NUM_HEADS] + v[BW_ROPE_NUM_KV_HEADS], v[BW_ROPE_HEAD_DIM]);
+}
+
+/* All of q's parts, then k's. */
+static bw_rows rope_rows(const bw_dims *dims, const bw_precision *precision) {
+    const int64_t *v = dims->value, tokens = v[BW_ROPE_TOKENS], dim = v[BW_ROPE_HEAD_DIM];
+    const int64_t of_q = parts_of(precision, v[BW_ROPE_NUM_HEADS], dim);
+    const int64_t of_k = parts_of(precision, v[BW_ROPE_NUM_KV_HEADS], dim);
+    return (bw_rows){.count = tokens * (of_q + of_k), .elems = PART_ELEMS, .line = tokens * of_q};
+}
+
+static bw_status rope_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
+                                bw_reference_row *out) {
+    const int64_t *v = dims->value, dim = v[BW_ROPE_HEAD_DIM];
+    const int64_t of_q = v[BW_ROPE_TOKENS] * parts_of(precision, v[BW_ROPE_NUM_HEADS], dim);
+    const bool is_k = row >= of_q;
+    const int64_t heads = v[is_k ? BW_ROPE_NUM_KV_HEADS : BW_ROPE_NUM_HEADS], index = is_k ? row - of_q : row;
+    const int64_t parts = parts_of(precision, heads, dim), token = index / parts;
+    const part p = part_of(index % parts, heads, dim);
+    place_part(&p, BW_ROPE_Q_OUT + is_k, token, out);
+    rotate_part(precision, seed, &p, BW_ROPE_Q + is_k, token, BW_ROPE_ANGLES, token, dim, out->values);
+    return BW_OK;
+}
+
+const bw_op bw_op_rope = {
+    .name = "rope",
+    .family = "kv",
+    .text = "rotate queries and keys by the angles of their positions",
+    .params = rope_params,
+    .param_count = sizeof rope_params / sizeof rope_params[0],
+    .precisions = ROPE_PRECISIONS,
+    .formula = {"tokens*(num_heads + num_kv_heads)*head_dim*e_result + 4*tokens*head_dim",
+                "tokens*(num_heads + num_kv_heads)*head_dim*e_result", "3*tokens*(num_heads + num_kv_heads)*head_dim"},
+    .validate = rope_validate,
+    .flops = rope_flops,
+    .operands = rope_operands,
+    .rows = rope_rows,
+    .reference = rope_reference,
+    .tolerance = rope_tolerance,
+};
+
+static const bw_param rope_append_params[] = {APPEND_PARAMS, ROPE_PARAMS, PAGE_SIZE_PARAM, QUERY_HEADS_PARAM};
+
+static int rope_append_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    const append_shape s = append_of(dims);
+    const int64_t queries = dims->value[BW_ROPE_APPEND_NUM_HEADS];
+    append_operands(dims, precision, out);
+    out[BW_ROPE_APPEND_Q] = bw_operand_make("q", BW_IN, precision->result, BW_SHAPE(s.tokens, queries, s.dim));
+    out[BW_ROPE_APPEND_ANGLES] = angles_of(s.cached + s.seq, s.seq, s.dim);
+    out[BW_ROPE_APPEND_Q_OUT] = bw_operand_make("q_out", BW_OUT, precision->result, BW_SHAPE(s.tokens, queries, s.dim));
+    return BW_ROPE_APPEND_OPERANDS;
+}
+
+static bw_checked_int rope_append_flops(const bw_dims *dims) {
+    const append_shape s = append_of(dims);
+    return bw_mul4(3, s.tokens, dims->value[BW_ROPE_APPEND_NUM_HEADS] + s.heads, s.dim);
+}
+
+/* All of q's parts, then those of kv_append. */
+static int64_t rope_append_query_rows(const bw_dims *dims, const bw_precision *precision) {
+    const append_shape s = append_of(dims);
+    return s.tokens * parts_of(precision, dims->value[BW_ROPE_APPEND_NUM_HEADS], s.dim);
+}
+
+static bw_rows rope_append_rows(const bw_dims *dims, const bw_precision *precision) {
+    bw_rows rows = append_rows(dims, precision);
+    const int64_t of_q = rope_append_query_rows(dims, precision);
+    rows.count += of_q;
+    rows.focus += of_q;
+    rows.elems = PART_ELEMS;
+    rows.parts = 0; /* a token of q and one of k have different numbers of them */
+    return rows;
+}
+
+static bw_status rope_append_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
+                                       bw_reference_row *out) {
+    const append_shape s = append_of(dims);
+    const int64_t of_q = rope_append_query_rows(dims, precision),
+                  written = s.tokens * parts_of(precision, s.heads, s.dim);
+    const bool is_q = row < of_q, is_k = !is_q && row < of_q + written;
+    if (!is_q) BW_TRY(append_reference(dims, precision, seed, row - of_q, out));
+    if (!is_q && !is_k) return BW_OK;
+    const int64_t heads = is_q ? dims->value[BW_ROPE_APPEND_NUM_HEADS] : s.heads, index = is_q ? row : row - of_q;
+    const int64_t parts = parts_of(precision, heads, s.dim), token = index / parts;
+    const part p = part_of(index % parts, heads, s.dim);
+    if (is_q) place_part(&p, BW_ROPE_APPEND_Q_OUT, token, out);
+    rotate_part(precision, seed, &p, is_q ? BW_ROPE_APPEND_Q : BW_APPEND_K, token, BW_ROPE_APPEND_ANGLES,
+                s.cached + token % s.seq, s.dim, out->values);
+    return BW_OK;
+}
+
+const bw_op bw_op_rope_append = {
+    .name = "rope_append",
+    .family = "kv",
+    .text = "rotate queries and keys, and write keys and values into a contiguous or paged cache",
+    .params = rope_append_params,
+    .param_count = sizeof rope_append_params / sizeof rope_append_params[0],
+    .precisions = ROPE_PRECISIONS,
+    .formula = {"batch*seq_len*(num_heads + 2*num_kv_heads)*head_dim*e_result + 4*seq_len*head_dim + "
+                "8*batch*seq_len*(page_size > 0)",
+                "batch*seq_len*(num_heads + 2*num_kv_heads)*head_dim*e_result",
+                "3*batch*seq_len*(num_heads + num_kv_heads)*head_dim"},
+    .validate = rope_validate,
+    .flops = rope_append_flops,
+    .operands = rope_append_operands,
+    .host_input = append_host_input,
+    .rows = rope_append_rows,
+    .reference = rope_append_reference,
+    .tolerance = rope_tolerance,
 };

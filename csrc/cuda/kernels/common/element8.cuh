@@ -91,6 +91,24 @@ BW_DEVICE uint8_t bw_narrow(float value, int8_t) {
     return (uint8_t)bw_float_to_int8(value);
 }
 
+// 2^-8 of an E4M3 number, whose bits are then where FP16 has them. To add 2^20 of its power of two rounds to 3 bits,
+// and of what is below the normal ones to a multiple of the least.
+BW_DEVICE float bw_round_e4m3(float quotient) {
+    const uint32_t power = max(__float_as_uint(quotient) & 0x7f800000u, (127u - 14u) << 23);
+    const float large = __uint_as_float(power) * 1048576.0f;
+    return (quotient + large) - large;
+}
+
+// Four E4M3 numbers, to the nearest each, from 2^-8 of them.
+BW_DEVICE uint32_t bw_narrow_four(float a, float b, float c, float d) {
+    const __half type = __half();
+    const uint32_t first = bw_pack_pair(bw_round_e4m3(fabsf(a)), bw_round_e4m3(fabsf(b)), type);
+    const uint32_t second = bw_pack_pair(bw_round_e4m3(fabsf(c)), bw_round_e4m3(fabsf(d)), type);
+    const uint32_t low = __byte_perm(__float_as_uint(a), __float_as_uint(b), 0x0073);
+    const uint32_t high = __byte_perm(__float_as_uint(c), __float_as_uint(d), 0x0073);
+    return __byte_perm(2 * first, 2 * second, 0x7531) | (__byte_perm(low, high, 0x5410) & 0x80808080u);
+}
+
 // bw_cuda_by_type (element.cuh), of what a cache holds.
 template <typename Body>
 static bw_status bw_cuda_by_cache_type(bw_dtype dtype, Body body) {

@@ -1,4 +1,4 @@
-/* The kernels of the KV cache's moves: move.cu; what converts: quantize.cu, dequantize.cu. */
+/* The kernels of the KV cache's moves: move.cu; what converts: quantize.cu, dequantize.cu; what rotates: rope.cu. */
 #pragma once
 
 #include "cuda/launch/prepared.h"
@@ -14,5 +14,16 @@ const char *bw_kv_copy_refuses(const bw_dims *dims, const bw_precision *precisio
 bw_status bw_kv_quantize_choose(const bw_dims *dims, const bw_precision *precision, bw_cuda_launch_spec *out);
 /* kv_gather from such a one as results; what bw_kv_gather_refuses does not refuse. */
 bw_status bw_kv_dequantize_choose(const bw_dims *dims, const bw_precision *precision, bw_cuda_launch_spec *out);
+
+/* kv_append of the K that is operand `k`, or the scratch. */
+bw_status bw_kv_append_from(int k, const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                            bw_cuda_launch_spec *out);
+
+bw_cuda_choose bw_rope_choose, bw_rope_unfused_choose, bw_rope_fused_choose;
+const char *bw_rope_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+const char *bw_rope_append_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+int64_t bw_rope_unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
+bw_status bw_rope_unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                               bw_cost *cost);
 
 BW_C_END

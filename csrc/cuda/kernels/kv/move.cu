@@ -268,14 +268,14 @@ moved moved_of(const bw_precision *precision, const bw_device_facts *facts, bw_c
     return of;
 }
 
-bw_status bw_kv_append_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                              bw_cuda_launch_spec *out) {
+bw_status bw_kv_append_from(int k, const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                            bw_cuda_launch_spec *out) {
     if (precision->cache_scales->type != BW_NONE) return bw_kv_quantize_choose(dims, precision, out);
     const int64_t *value = dims->value;
     const int64_t row_bytes = bytes_of(value[BW_APPEND_NUM_KV_HEADS] * value[BW_APPEND_HEAD_DIM], precision);
     moved of = moved_of(precision, facts, out, value[BW_APPEND_BATCH], value[BW_APPEND_SEQ_LEN],
                         value[BW_APPEND_NUM_KV_HEADS], value[BW_APPEND_HEAD_DIM]);
-    of.values = {BW_APPEND_K, BW_APPEND_V, BW_APPEND_K_CACHE, BW_APPEND_V_CACHE};
+    of.values = {k, BW_APPEND_V, BW_APPEND_K_CACHE, BW_APPEND_V_CACHE};
     if (value[BW_APPEND_PAGE_SIZE] > 0) {
         return for_unit(row_bytes, 0, [&](auto unit) {
             using Unit = decltype(unit);
@@ -293,6 +293,11 @@ bw_status bw_kv_append_choose(const bw_dims *dims, const bw_precision *precision
         choose_move<Unit>(of, same_map(), map);
         return BW_OK;
     });
+}
+
+bw_status bw_kv_append_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
+                              bw_cuda_launch_spec *out) {
+    return bw_kv_append_from(BW_APPEND_K, dims, precision, facts, out);
 }
 
 namespace {

@@ -52,22 +52,14 @@ constexpr float quotient_unit = 1.0f;
 template <>
 constexpr float quotient_unit<bw_e4m3> = 256.0f;
 
-// 2^-8 of an E4M3 number, whose bits are then where FP16 has them. To add 2^20 of its power of two rounds to 3 bits,
-// and of what is below the normal ones to a multiple of the least.
-BW_DEVICE float round_e4m3(float quotient) {
-    const uint32_t power = max(__float_as_uint(quotient) & 0x7f800000u, (127u - 14u) << 23);
-    const float large = __uint_as_float(power) * 1048576.0f;
-    return (quotient + large) - large;
-}
-
 // Two pairs of FP16 over a scale.
 BW_DEVICE uint32_t quantize(uint32_t first, uint32_t second, float scale, float reciprocal, bw_e4m3) {
     const float2 x[2] = {bw_unpack_pair(first, __half()), bw_unpack_pair(second, __half())};
     uint32_t pair[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        pair[i] = 2 * bw_pack_pair(round_e4m3(divide(fabsf(x[i].x), scale, reciprocal)),
-                                   round_e4m3(divide(fabsf(x[i].y), scale, reciprocal)), __half());
+        pair[i] = 2 * bw_pack_pair(bw_round_e4m3(divide(fabsf(x[i].x), scale, reciprocal)),
+                                   bw_round_e4m3(divide(fabsf(x[i].y), scale, reciprocal)), __half());
     }
     return __byte_perm(pair[0], pair[1], 0x7531) | (__byte_perm(first, second, 0x7531) & 0x80808080u);
 }

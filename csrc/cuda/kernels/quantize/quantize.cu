@@ -1,0 +1,198 @@
+// silu_mul_quantize: a block has a token, keeps its numbers in registers until it knows the largest, and writes them as
+// bytes. A token that is longer, or is no whole 16 bytes, is worked out twice.
+#include "cuda/kernels/quantize/quantize.h"
+
+#include <stddef.h>
+
+#include "cuda/kernels/common/element8.cuh"
+#include "cuda/kernels/common/sm80.cuh"
+#include "cuda/kernels/common/tile.cuh"
+#include "cuda/launch/choose.cuh"
+#include "ops/families/quantize.h"
+
+namespace {
+
+constexpr int elems = 8, items = 4, most_threads = 512;  // elements of a vector, vectors of a thread
+constexpr float most_e4m3 = 448.0f;
+
+// What is quantized, by vectors and by elements.
+struct silu_source {
+    const __half *gate, *up;
+    struct inputs {
+        uint4 gate, up;
+    };
+    static __device__ float value(float gate, float up) {
+        return __fdividef(gate, 1.0f + __expf(-gate)) * up;
+    }
+    __device__ inputs load(int64_t i) const {
+        return {bw_load_once((const uint4 *)gate + i), bw_load_once((const uint4 *)up + i)};
+    }
+    static __device__ void values(const inputs &in, float (&out)[elems]) {
+        float factor[elems];
+        bw_unpack(in.gate, out, __half());
+        bw_unpack(in.up, factor, __half());
+#pragma unroll
+        for (int e = 0; e < elems; e++) out[e] = value(out[e], factor[e]);
+    }
+    __device__ float element(int64_t i) const {
+        return value(bw_to_float(gate[i]), bw_to_float(up[i]));
+    }
+};
+
+struct kept_source {
+    const __half *y;
+    struct inputs {
+        uint4 y;
+    };
+    __device__ inputs load(int64_t i) const {
+        return {bw_load_once((const uint4 *)y + i)};
+    }
+    static __device__ void values(const inputs &in, float (&out)[elems]) {
+        bw_unpack(in.y, out, __half());
+    }
+    __device__ float element(int64_t i) const {
+        return bw_to_float(y[i]);
+    }
+};
+
+// The largest |y| of a block, from those of its threads.
+BW_DEVICE float largest_of(float most) {
+    __shared__ uint32_t of_warp[most_threads / 32];
+    const unsigned warps = blockDim.x / 32, lane = threadIdx.x % 32;
+    uint32_t bits = __reduce_max_sync(bw_all_lanes, __float_as_uint(most));  // in the order of positive numbers
+    if (warps == 1) return __uint_as_float(bits);
+    if (lane == 0) of_warp[threadIdx.x / 32] = bits;
+    __syncthreads();
+    bits = lane < warps ? of_warp[lane] : 0;
+    return __uint_as_float(__reduce_max_sync(bw_all_lanes, bits));
+}
+
+struct quantize_work {
+    uint8_t *out;
+    float *scale;
+    int64_t hidden;
+};
+
+// What each number is taken times; the first thread writes the scale. Of numbers so small that a scale has no
+// reciprocal all become zeros.
+BW_DEVICE float inverse_scale(const quantize_work &work, float most) {
+    most = largest_of(most);
+    const float scale = __fdiv_rn(most, most_e4m3);
+    if (threadIdx.x == 0) work.scale[blockIdx.x] = scale;
+    return scale > 0x1p-100f ? __frcp_rn(scale) : 0.0f;
+}
+
+template <typename Source>
+__global__ void __launch_bounds__(most_threads, 2) quantize_row_kernel(Source source, quantize_work work) {
+    const int vectors = (int)(work.hidden / elems);
+    const int64_t row = blockIdx.x * (int64_t)vectors;
+    typename Source::inputs inputs[items] = {};
+#pragma unroll
+    for (int u = 0; u < items; u++) {
+        const int i = (int)(threadIdx.x + u * blockDim.x);
+        if (i < vectors) inputs[u] = source.load(row + i);
+    }
+    float y[items][elems], most = 0.0f;
+    __syncwarp();  // keeps the compiler from using early loads before it has issued the late ones
+#pragma unroll
+    for (int u = 0; u < items; u++) {
+        Source::values(inputs[u], y[u]);
+#pragma unroll
+        for (int e = 0; e < elems; e++) most = fmaxf(most, fabsf(y[u][e]));
+    }
+    const float inverse = inverse_scale(work, most) / 256.0f;
+#pragma unroll
+    for (int u = 0; u < items; u++) {
+        const int i = (int)(threadIdx.x + u * blockDim.x);
+#pragma unroll
+        for (int e = 0; e < elems; e++) y[u][e] *= inverse;
+        const uint2 bytes = {bw_narrow_four(y[u][0], y[u][1], y[u][2], y[u][3]),
+                             bw_narrow_four(y[u][4], y[u][5], y[u][6], y[u][7])};
+        if (i < vectors) bw_store_once((uint2 *)work.out + row + i, bytes);
+    }
+}
+
+template <typename Source>
+__global__ void __launch_bounds__(most_threads) quantize_any_kernel(Source source, quantize_work work) {
+    const int64_t row = blockIdx.x * work.hidden;
+    float most = 0.0f;
+    for (int64_t i = threadIdx.x; i < work.hidden; i += blockDim.x) most = fmaxf(most, fabsf(source.element(row + i)));
+    const float inverse = inverse_scale(work, most);
+    for (int64_t i = threadIdx.x; i < work.hidden; i += blockDim.x) {
+        const float quotient = source.element(row + i) * inverse;
+        work.out[row + i] = bw_narrow(fminf(fmaxf(quotient, -most_e4m3), most_e4m3), bw_e4m3());
+    }
+}
+
+template <typename Source>
+bw_cuda_kernel *choose_rows(const bw_dims *dims, Source source, bw_cuda_launch_spec *out) {
+    const int64_t hidden = dims->value[BW_QUANTIZE_HIDDEN], vectors = hidden / elems;
+    const bool fits = hidden % elems == 0 && vectors <= items * most_threads;
+    void (*function)(Source, quantize_work) = quantize_any_kernel<Source>;
+    if (fits) function = quantize_row_kernel<Source>;
+    const int64_t threads = fits ? bw_ceil_div(bw_ceil_div(vectors, items), 32) * 32 : most_threads;
+    quantize_work work = {};
+    work.hidden = hidden;
+    const dim3 grid((unsigned)dims->value[BW_QUANTIZE_TOKENS]);
+    bw_cuda_kernel *kernel = bw_choose(out, function, grid, dim3((unsigned)threads), 0, source, work);
+    bw_choose_place(kernel, 1, offsetof(quantize_work, out), bw_from_operand(BW_QUANTIZE_OUT));
+    bw_choose_place(kernel, 1, offsetof(quantize_work, scale), bw_from_operand(BW_QUANTIZE_OUT_SCALE));
+    return kernel;
+}
+
+struct silu_op {
+    using T = __half;
+    silu_source source;
+    T *y;
+    struct constants {};
+    using inputs = silu_source::inputs;
+    __device__ constants begin() const {
+        return {};
+    }
+    __device__ inputs load(int64_t i) const {
+        return source.load(i);
+    }
+    __device__ void store(int64_t i, const constants &, const inputs &inputs) const {
+        float values[elems];
+        source.values(inputs, values);
+        bw_store_once((uint4 *)y + i, bw_pack(values, T()));
+    }
+    __device__ void element(int64_t i) const {
+        bw_from_float(source.element(i), &y[i]);
+    }
+};
+
+}  // namespace
+
+bw_status bw_silu_unfused_choose(const bw_dims *dims, const bw_precision *, const bw_device_facts *,
+                                 bw_cuda_launch_spec *out) {
+    const int64_t elements = dims->value[BW_QUANTIZE_TOKENS] * dims->value[BW_QUANTIZE_HIDDEN];
+    BW_TRY(bw_choose_tiles(elements, out, silu_op{},
+                           {bw_from_operand(BW_QUANTIZE_GATE), bw_from_operand(BW_QUANTIZE_UP), bw_from_scratch(0)}));
+    bw_cuda_kernel *rows = choose_rows(dims, kept_source{}, out);
+    bw_choose_place(rows, 0, offsetof(kept_source, y), bw_from_scratch(0));
+    return BW_OK;
+}
+
+bw_status bw_silu_fused_choose(const bw_dims *dims, const bw_precision *, const bw_device_facts *,
+                               bw_cuda_launch_spec *out) {
+    bw_cuda_kernel *rows = choose_rows(dims, silu_source{}, out);
+    bw_choose_place(rows, 0, offsetof(silu_source, gate), bw_from_operand(BW_QUANTIZE_GATE));
+    bw_choose_place(rows, 0, offsetof(silu_source, up), bw_from_operand(BW_QUANTIZE_UP));
+    return BW_OK;
+}
+
+// Tokens are a grid's blocks, of which there are enough; those of silu_mul have tiles of elements.
+const char *bw_silu_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    return bw_tiles_refuse(dims->value[BW_QUANTIZE_TOKENS] * dims->value[BW_QUANTIZE_HIDDEN], precision,
+                           bw_tile_bytes / (int)sizeof(__half));
+}
+
+int64_t bw_silu_unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
+    return bw_quantize_result_bytes(dims, precision).value;
+}
+
+bw_status bw_silu_unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                               bw_cost *cost) {
+    return bw_cost_add_intermediates(bw_quantize_result_bytes(dims, precision), cost);
+}
