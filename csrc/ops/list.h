@@ -9,6 +9,7 @@
 #include "ops/families/attention.h"
 #include "ops/families/gemm.h"
 #include "ops/families/kv.h"
+#include "ops/families/layout.h"
 #include "ops/families/norm.h"
 #include "ops/families/stream.h"
 
@@ -18,7 +19,8 @@
     BW_GEMM_OPERATIONS(X) \
     BW_ATTENTION_OPERATIONS(X) \
     BW_KV_OPERATIONS(X) \
-    BW_NORM_OPERATIONS(X)
+    BW_NORM_OPERATIONS(X) \
+    BW_LAYOUT_OPERATIONS(X)
 /* clang-format on */
 
 /* BW_IF_##cpu(table, none): the one or the other. */
