@@ -19,12 +19,11 @@ BW_CUDA_PREPARE(vector, bw_permute_vector_choose)
 
 static const bw_variant transpose_rows[] = {
     NAIVE,
-    VARIANT(
-        tiled, bw_transpose_tiles_refuse, .text = "padded tiles in shared memory: both sides side by side",
-        .prediction = {.changes = "tiles of 64 rows and 128 bytes in shared memory, so that writes are side by side",
-                       .predicted = 4.0,
-                       .because = "a sector of 32 bytes is written once, not once for each of its elements"}),
-    VARIANT(swizzled, bw_transpose_tiles_refuse, .text = "16 bytes a thread on both sides, swizzled shared memory",
+    VARIANT(tiled, bw_transpose_tiled_refuses, .text = "padded tiles in shared memory: both sides side by side",
+            .prediction = {.changes = "32 x 32 tiles in shared memory, so that writes are side by side",
+                           .predicted = 4.0,
+                           .because = "a sector of 32 bytes is written once, not once for each of its elements"}),
+    VARIANT(swizzled, bw_transpose_swizzled_refuses, .text = "16 bytes a thread on both sides, swizzled shared memory",
             .prediction = {.changes = "16 bytes a thread on both sides; chunks swizzled instead of rows padded",
                            .predicted = 1.3,
                            .because = "an eighth of the memory instructions, and more bytes in flight"}),
