@@ -22,7 +22,7 @@ class Tensor:
     def reshape(self, *shape: Any) -> Tensor:
         return Tensor(self.array.reshape(shape[0] if isinstance(shape[0], tuple) else shape))
 
-    def transpose(self, one: int, other: int) -> Tensor:
+    def swapaxes(self, one: int, other: int) -> Tensor:
         return Tensor(np.swapaxes(self.array, one, other))
 
     def to(self, _place: object) -> Tensor:

@@ -220,7 +220,7 @@ class _PeerBench:
 
 
 def _swapped(tensor: Any, entry: Mapping[str, Any]) -> Any:
-    return tensor.transpose(*entry["swapped"]) if "swapped" in entry else tensor
+    return tensor.swapaxes(*entry["swapped"]) if "swapped" in entry else tensor
 
 
 def _make_call(peer: Peer, spec: Spec, tensors: Mapping[str, Any]) -> Callable[[], object]:

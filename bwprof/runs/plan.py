@@ -219,8 +219,8 @@ def _choose_entries(request: SweepRequest, suite: Suite | None, backend: str) ->
     for name in operations:
         registry.operation(name)  # raises for an unknown one
     if suite is None:
-        known = [row["name"] for row in registry.operations() if "num_heads" in registry.param_names(row["name"])]
-        return [SuiteCase(name, name) for name in dict.fromkeys(operations or filter(_length_param, known))]
+        known = [row["name"] for row in registry.operations() if row["family"] == "attention"]
+        return [SuiteCase(name, name) for name in dict.fromkeys(operations or known)]
     entries = [entry for entry in suite.cases if entry.runs_on(backend)]
     if not entries:
         raise ValueError(f"suite {suite.name} has no case for backend {backend}")

@@ -10,6 +10,7 @@
 #include "ops/families/elementwise.h"
 #include "ops/families/gemm.h"
 #include "ops/families/kv.h"
+#include "ops/families/layout.h"
 #include "ops/families/quantize.h"
 #include "ops/families/rows.h"
 #include "ops/families/stream.h"
@@ -22,6 +23,7 @@
     BW_KV_OPERATIONS(X) \
     BW_ROWS_OPERATIONS(X) \
     BW_ELEMENTWISE_OPERATIONS(X) \
+    BW_LAYOUT_OPERATIONS(X) \
     BW_QUANTIZE_OPERATIONS(X)
 /* clang-format on */
 
