@@ -6,6 +6,7 @@
  * - bw_cuda_<name>, for KERNELS: the GPU's table, under csrc/cuda/kernels/<family>. */
 #pragma once
 
+#include "ops/families/access.h"
 #include "ops/families/attention.h"
 #include "ops/families/gemm.h"
 #include "ops/families/kv.h"
@@ -18,7 +19,8 @@
     BW_GEMM_OPERATIONS(X) \
     BW_ATTENTION_OPERATIONS(X) \
     BW_KV_OPERATIONS(X) \
-    BW_NORM_OPERATIONS(X)
+    BW_NORM_OPERATIONS(X) \
+    BW_ACCESS_OPERATIONS(X)
 /* clang-format on */
 
 /* BW_IF_##cpu(table, none): the one or the other. */
