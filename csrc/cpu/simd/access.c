@@ -90,17 +90,22 @@ static void strided_read_units(const access_task *task, int64_t first, int64_t l
     }
 }
 
-static uint32_t granule_sum(const char *p, int64_t bytes) {
-    bw_vu total[4] = {0};
+/* Line by line, each time asking for a line of another granule; NULL: for none. */
+static uint32_t granule_sum(const char *p, int64_t bytes, const char *next) {
+    enum { VECTORS = BW_LINE_BYTES / BW_SIMD_BYTES };
+    bw_vu total[VECTORS] = {0}, all = {0};
     uint32_t sum = 0;
+    if (next && bytes < BW_LINE_BYTES) __builtin_prefetch(next);
     int64_t i = 0;
-    for (; i + 4 * BW_SIMD_BYTES <= bytes; i += 4 * BW_SIMD_BYTES) {
+    for (; i + BW_LINE_BYTES <= bytes; i += BW_LINE_BYTES) {
+        if (next) __builtin_prefetch(next + i);
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) total[j] += bw_vu_load(p + i + j * BW_SIMD_BYTES);
+        for (int j = 0; j < VECTORS; j++) total[j] += bw_vu_load(p + i + j * BW_SIMD_BYTES);
     }
-    for (; i + BW_SIMD_BYTES <= bytes; i += BW_SIMD_BYTES) total[0] += bw_vu_load(p + i);
+    for (; i + BW_SIMD_BYTES <= bytes; i += BW_SIMD_BYTES) all += bw_vu_load(p + i);
     for (; i < bytes; i += 4) sum += load_word(4, p + i);
-    return sum + bw_vu_sum((total[0] + total[1]) + (total[2] + total[3]));
+    for (int j = 0; j < VECTORS; j++) all += total[j];
+    return sum + bw_vu_sum(all);
 }
 
 static void random_read_units(const access_task *task, int64_t first, int64_t last) {
@@ -112,11 +117,8 @@ static void random_read_units(const access_task *task, int64_t first, int64_t la
     for (int64_t unit = first; unit < last; unit += each) {
         uint32_t sum = 0;
         for (int64_t i = unit; i < bw_min64(unit + each, last); i++) {
-            if (task->asks_ahead) {
-                const char *next = a + index[bw_min64(i + ahead, last - 1)] * size;
-                for (int64_t line = 0; line < size; line += BW_LINE_BYTES) __builtin_prefetch(next + line);
-            }
-            sum += granule_sum(a + index[i] * size, size);
+            const char *next = task->asks_ahead ? a + index[bw_min64(i + ahead, last - 1)] * size : NULL;
+            sum += granule_sum(a + index[i] * size, size, next);
         }
         checksum[unit / each] = sum;
     }
