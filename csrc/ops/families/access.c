@@ -1,5 +1,5 @@
-/* strided_read, strided_write, random_read, random_write: see ops/families/access.h. Bytes are those of the units, and
- * 4 of each index: what a kernel asks for. What memory moves for that is a variant's cost. */
+/* strided_read, strided_write, random_read, random_write: see ops/families/access.h. Their bytes are those of the units
+ * alone, which are what is useful; what memory moves for them, and the indices, are a variant's cost. */
 #include "ops/families/access.h"
 
 #include <inttypes.h>
@@ -75,6 +75,7 @@ static int operands(const bw_dims *dims, const bw_precision *precision, bw_opera
     out[BW_ACCESS_INDEX] =
         bw_operand_indices("index", BW_RECIPE_HOST, BW_I32, 0, access.units - 1, BW_SHAPE(access.units));
     out[BW_ACCESS_INDEX].present = random;
+    out[BW_ACCESS_INDEX].moved = -1;
     return BW_ACCESS_OPERANDS;
 }
 
@@ -190,7 +191,7 @@ ACCESS(strided_write, strided_params, 3, STRIDED, write, .validate = validate, .
        .formula = {"0", "ceil((elements - offset)/stride)*e_activation", "0"});
 ACCESS(random_read, random_params, 2, RANDOM, read, .validate = validate, .host_input = host_input,
        .text = "read all granules of an array in random order (checksums of 4 KiB)",
-       .formula = {"ceil(array_bytes/granule_bytes)*(granule_bytes + 4)", "0", "0"});
+       .formula = {"ceil(array_bytes/granule_bytes)*granule_bytes", "0", "0"});
 ACCESS(random_write, random_params, 2, RANDOM, write, .validate = validate, .host_input = host_input,
        .text = "write all granules of an array in random order",
-       .formula = {"ceil(array_bytes/granule_bytes)*4", "ceil(array_bytes/granule_bytes)*granule_bytes", "0"});
+       .formula = {"0", "ceil(array_bytes/granule_bytes)*granule_bytes", "0"});

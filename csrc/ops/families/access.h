@@ -59,5 +59,6 @@ static inline void bw_access_add_lines(const bw_access *access, int64_t line_byt
     if (writes && (random ? apart : access->step_bytes > access->unit_bytes)) {
         cost->algorithmic_bytes_read += lines * line_bytes;
     }
-    if (!random) cost->footprint_bytes += unused;
+    if (random) cost->algorithmic_bytes_read += 4 * access->units; /* the index */
+    cost->footprint_bytes += random ? 4 * access->units : unused;
 }
