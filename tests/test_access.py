@@ -104,7 +104,7 @@ def test_a_run_of_the_access_suite_is_a_measurement() -> None:
         ("random_read granule_bytes=4", "fp32", None, 4, "cuda", 5.0),
         ("decode_gemm", "fp32", None, None, "cuda", 90.0),
     ]
-    names = ["case", "precision", "stride", "granule_bytes", "backend", "pct_attainable"]
+    names = ["case", "precision", "stride", "granule_bytes", "backend", "pct_ceiling"]
     run = pd.DataFrame(rows, columns=names)
 
     def found(pattern: str, element_bytes: int = 4, device: str = "cuda:0") -> tuple[float, str]:

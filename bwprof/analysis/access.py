@@ -146,7 +146,7 @@ class AccessPattern(Enum):
         device : str, optional
             "cpu" moves lines of 64 bytes, anything else sectors of 32. A name selects rows of `measured`.
         measured : pandas.DataFrame, optional
-            A run of the suite "access", whose reads count with their pct_attainable. Or columns `pattern` and
+            A run of the suite "access", whose reads count with their pct_ceiling. Or columns `pattern` and
             `load_efficiency` (percent), optionally `stride`, `element_bytes` and `device`; the median counts.
         source : str, optional
             "measured", "sector model" or "table"; the default is the first of these that knows the pattern.
@@ -201,12 +201,12 @@ def _median_efficiency(
 
     from bwprof.analysis.values import is_word, map_distinct, numbers
 
-    if {"case", "pct_attainable"} <= set(measured.columns):  # of a run: a case begins with its pattern's name
+    if {"case", "pct_ceiling"} <= set(measured.columns):  # of a run: a case begins with its pattern's name
         kind = {"sequential": "strided", "coalesced": "strided", "uncoalesced": "random"}.get(kind, kind)
         bits = map_distinct(measured, "precision", registry.narrowest_bits, math.nan)
         sizes = numbers(measured, "granule_bytes")
         names = measured["case"].str.extract("^([a-z]+)(?:_read)?(?: |$)", expand=False)
-        measured = measured.assign(pattern=names, load_efficiency=measured["pct_attainable"])
+        measured = measured.assign(pattern=names, load_efficiency=measured["pct_ceiling"])
         measured["element_bytes"] = np.where(sizes > 0, sizes, bits / 8)
     if not {"pattern", "load_efficiency"} <= set(measured.columns):
         raise ValueError("measured has no columns pattern and load_efficiency (percent)")
