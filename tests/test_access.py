@@ -90,6 +90,41 @@ def test_measurements_come_first() -> None:
         strided.expected_efficiency(measured=measured.drop(columns="pattern"))
 
 
+def test_a_run_of_the_access_suite_is_a_measurement() -> None:
+    """Reads count, by the pattern that their case is named after; a granule is an element of a random pattern."""
+    rows = [
+        ("strided_read stride=1", "fp32", 1, None, "cuda", 97.0),
+        ("strided_read stride=128", "fp32", 128, None, "cuda", 6.0),
+        ("strided_read stride=128", "fp16", 128, None, "cuda", 3.0),
+        ("strided_read stride=128", "fp32", 128, None, "cpu", 2.0),
+        ("strided_write stride=128", "fp32", 128, None, "cuda", 1.0),
+        ("misaligned_read", "fp32", 1, None, "cuda", 96.0),
+        ("broadcast", "fp32", 1, None, "cuda", 25.0),
+        ("random_read granule_bytes=32", "fp32", None, 32, "cuda", 40.0),
+        ("random_read granule_bytes=4", "fp32", None, 4, "cuda", 5.0),
+        ("decode_gemm", "fp32", None, None, "cuda", 90.0),
+    ]
+    names = ["case", "precision", "stride", "granule_bytes", "backend", "pct_ceiling"]
+    run = pd.DataFrame(rows, columns=names)
+
+    def found(pattern: str, element_bytes: int = 4, device: str = "cuda:0") -> tuple[float, str]:
+        share = AccessPattern.parse(pattern).expected_efficiency(
+            element_bytes=element_bytes, device=device, measured=run
+        )
+        return float(share), share.source
+
+    assert found("strided:128") == (0.06, "measured")
+    assert found("strided:128", 2) == (0.03, "measured")
+    assert found("strided:128", device="cpu") == (0.02, "measured")
+    assert found("strided:64") == (0.125, "sector model")
+    assert found("sequential") == found("coalesced") == (0.97, "measured")
+    assert found("misaligned") == (0.96, "measured")
+    assert found("broadcast") == (0.25, "measured")
+    assert found("random", 32) == (0.4, "measured")
+    assert found("random") == found("uncoalesced") == (0.05, "measured")
+    assert found("random", 8) == (0.2, "table")
+
+
 def test_names() -> None:
     assert [pattern.name for pattern in AccessPattern] == [
         "SEQUENTIAL",

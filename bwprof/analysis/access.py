@@ -84,13 +84,7 @@ class AccessPattern(Enum):
 
     @classmethod
     def parse(cls, text: str) -> AccessPattern:
-        """Read a pattern's name, and of a strided one its stride in elements: "strided:128".
-
-        Raises
-        ------
-        ValueError
-            For an unknown name (with the nearest one), a stride that is no whole number from 1, or of another pattern.
-        """
+        """Read a pattern's name, and of a strided one its stride: "strided:128"; ValueError where it is neither."""
         return cls(text)
 
     @classmethod
@@ -152,8 +146,8 @@ class AccessPattern(Enum):
         device : str, optional
             "cpu" moves lines of 64 bytes, anything else sectors of 32. A name selects rows of `measured`.
         measured : pandas.DataFrame, optional
-            Columns `pattern` and `load_efficiency` (percent), optionally `stride`, `element_bytes` and `device`. The
-            median of the rows of this pattern counts.
+            A run of the suite "access", whose reads count with their pct_ceiling. Or columns `pattern` and
+            `load_efficiency` (percent), optionally `stride`, `element_bytes` and `device`; the median counts.
         source : str, optional
             "measured", "sector model" or "table"; the default is the first of these that knows the pattern.
 
@@ -205,8 +199,15 @@ def _median_efficiency(
 ) -> float | None:
     import numpy as np
 
-    from bwprof.analysis.values import is_word, numbers
+    from bwprof.analysis.values import is_word, map_distinct, numbers
 
+    if {"case", "pct_ceiling"} <= set(measured.columns):  # of a run: a case begins with its pattern's name
+        kind = {"sequential": "strided", "coalesced": "strided", "uncoalesced": "random"}.get(kind, kind)
+        bits = map_distinct(measured, "precision", registry.narrowest_bits, math.nan)
+        sizes = numbers(measured, "granule_bytes")
+        names = measured["case"].str.extract("^([a-z]+)(?:_read)?(?: |$)", expand=False)
+        measured = measured.assign(pattern=names, load_efficiency=measured["pct_ceiling"])
+        measured["element_bytes"] = np.where(sizes > 0, sizes, bits / 8)
     if not {"pattern", "load_efficiency"} <= set(measured.columns):
         raise ValueError("measured has no columns pattern and load_efficiency (percent)")
     share = numbers(measured, "load_efficiency")
@@ -214,16 +215,14 @@ def _median_efficiency(
     for name, value in (("stride", stride), ("element_bytes", size)):
         column = numbers(measured, name)
         rows &= (column == value) | np.isnan(column)
-    if device and not is_backend and "device" in measured.columns:
-        rows &= is_word(measured, "device", device)
+    place = "backend" if is_backend else "device"
+    if device and place in measured.columns:
+        rows &= is_word(measured, place, device.partition(":")[0].lower() if is_backend else device)
     return min(1.0, float(np.median(share[rows])) / 100) if rows.any() else None
 
 
 def _check_positive(name: str, value: Any) -> int:
-    try:
-        number = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = 0
+    number = 0 if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
     if number < 1:
         raise ValueError(f"{name} is {repr_short(value)}: a whole number from 1 is needed")
     return number

@@ -6,6 +6,7 @@
  * - bw_cuda_<name>, for KERNELS: the GPU's table, under csrc/cuda/kernels/<family>. */
 #pragma once
 
+#include "ops/families/access.h"
 #include "ops/families/attention.h"
 #include "ops/families/elementwise.h"
 #include "ops/families/gemm.h"
@@ -24,6 +25,7 @@
     BW_ROWS_OPERATIONS(X) \
     BW_ELEMENTWISE_OPERATIONS(X) \
     BW_LAYOUT_OPERATIONS(X) \
+    BW_ACCESS_OPERATIONS(X) \
     BW_QUANTIZE_OPERATIONS(X)
 /* clang-format on */
 
