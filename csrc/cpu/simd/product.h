@@ -1,7 +1,7 @@
 /* What the variants of gemm know of a launch. */
 #pragma once
 
-#include "base/dropout.h"
+#include "base/types/dropout.h"
 #include "ops/families/gemm.h"
 
 #include "cpu/device.h"

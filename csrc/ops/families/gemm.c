@@ -12,8 +12,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/dropout.h"
 #include "base/types/blocks.h"
+#include "base/types/dropout.h"
 #include "base/types/input.h"
 #include "ops/operand.h"
 

@@ -8,7 +8,6 @@
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/gemm/linear/end.cuh"
 #include "cuda/kernels/gemm/linear/linear.h"
-#include "cuda/kernels/gemm/tiles.cuh"
 
 namespace {
 

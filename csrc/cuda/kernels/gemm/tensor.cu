@@ -11,7 +11,6 @@
 #include "cuda/kernels/gemm/experts/routing.cuh"
 #include "cuda/kernels/gemm/linear/end.cuh"
 #include "cuda/kernels/gemm/linear/linear.h"
-#include "cuda/kernels/gemm/tiles.cuh"
 
 namespace {
 

@@ -11,10 +11,6 @@ template <typename T>
 BW_DEVICE float bw_gemm_add(const T *c, int64_t at, int64_t, float sum) {
     return sum + (c ? bw_to_float(c[at]) : 0.0f);
 }
-template <typename T>
-BW_DEVICE void bw_gemm_add_pair(const T *c, int64_t at, int64_t, float &low, float &high) {
-    if (c) low += bw_to_float(c[at]), high += bw_to_float(c[at + 1]);
-}
 
 template <typename T>
 BW_DEVICE void bw_gemm_store(const T *c, T *d, int64_t at, float sum) {
@@ -30,16 +26,16 @@ BW_DEVICE void bw_gemm_write_pair(T *to, float low, float high) {
 }
 
 // Two neighbors of row `row`, the first in an even column; those past the end are left out.
-template <typename C, typename T>
-BW_DEVICE void bw_gemm_store_pair(const C &c, T *d, int64_t row, int64_t column, int64_t n, float low, float high) {
+template <typename T>
+BW_DEVICE void bw_gemm_store_pair(const T *c, T *d, int64_t row, int64_t column, int64_t n, float low, float high) {
     const int64_t at = row * n + column;
     if (n % 2 == 0 && column < n) {
-        bw_gemm_add_pair(c, at, column, low, high);
+        if (c) low += bw_to_float(c[at]), high += bw_to_float(c[at + 1]);
         bw_gemm_write_pair(d + at, low, high);
         return;
     }
-    if (column < n) bw_from_float(bw_gemm_add(c, at, column, low), &d[at]);
-    if (column + 1 < n) bw_from_float(bw_gemm_add(c, at + 1, column + 1, high), &d[at + 1]);
+    if (column < n) bw_gemm_store(c, d, at, low);
+    if (column + 1 < n) bw_gemm_store(c, d, at + 1, high);
 }
 
 static inline const char *bw_gemm_tiles_refuse(const bw_dims *dims, int64_t rows, int64_t columns) {

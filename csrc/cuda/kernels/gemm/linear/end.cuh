@@ -2,10 +2,8 @@
 // take it as their `c`.
 #pragma once
 
-#include "base/dropout.h"
-#include "cuda/kernels/common/element.cuh"
-#include "cuda/launch/choose.cuh"
-#include "ops/families/gemm.h"
+#include "base/types/dropout.h"
+#include "cuda/kernels/gemm/tiles.cuh"
 
 template <typename T>
 struct bw_linear_end {
@@ -30,25 +28,28 @@ BW_DEVICE float bw_relu(float value) {
     return result;
 }
 
-// Element `which`, even, of a call, and the next one.
-template <typename T>
-BW_DEVICE void bw_linear_drop_pair(const bw_linear_end<T> &end, const bw_dropout_numbers &numbers, int which,
-                                   float &low, float &high) {
-    low *= bw_dropout_stays(&numbers, which, end.threshold) ? end.factor : 0.0f;
-    high *= bw_dropout_stays(&numbers, which + 1, end.threshold) ? end.factor : 0.0f;
-}
-
-// D's element `at`, in column `column`, of a sum; and of a pair of neighbors, the first an even element.
+// D's element `at`, in column `column`, of a sum.
 template <typename T>
 BW_DEVICE float bw_gemm_add(const bw_linear_end<T> &end, int64_t at, int64_t column, float sum) {
     const float value = bw_relu(sum + bw_to_float(end.bias[column]));
     return value * (bw_dropout_keeps(end.seed, at, end.threshold) ? end.factor : 0.0f);
 }
+
+// The same of two neighbors where threads have many: inline, the random numbers would be most of a kernel's code.
 template <typename T>
-BW_DEVICE void bw_gemm_add_pair(const bw_linear_end<T> &end, int64_t at, int64_t column, float &low, float &high) {
-    low = bw_relu(low + bw_to_float(end.bias[column]));
-    high = bw_relu(high + bw_to_float(end.bias[column + 1]));
-    bw_linear_drop_pair(end, bw_dropout_draw(end.seed, at / BW_DROPOUT_CALL), (int)(at % BW_DROPOUT_CALL), low, high);
+static __device__ __noinline__ float2 bw_linear_end_pair(bw_linear_end<T> end, int64_t at, int64_t column, int64_t last,
+                                                         float low, float high) {
+    return make_float2(bw_gemm_add(end, at, column, low), bw_gemm_add(end, at + 1, min(column + 1, last), high));
+}
+template <typename T>
+BW_DEVICE void bw_gemm_store_pair(const bw_linear_end<T> &end, T *d, int64_t row, int64_t column, int64_t n, float low,
+                                  float high) {
+    if (column >= n) return;
+    const int64_t at = row * n + column;
+    const float2 both = bw_linear_end_pair(end, at, column, n - 1, low, high);
+    if (n % 2 == 0) return bw_gemm_write_pair(d + at, both.x, both.y);
+    bw_from_float(both.x, &d[at]);
+    if (column + 1 < n) bw_from_float(both.y, &d[at + 1]);
 }
 
 // Its bias is yet to be placed.

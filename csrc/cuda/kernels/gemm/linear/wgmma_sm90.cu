@@ -22,7 +22,8 @@ BW_DEVICE void add_tile(float (&sums)[4][4], const bw_linear_end<T> &end, const 
             float &low = sums[n][2 * half], &high = sums[n][2 * half + 1];
             low = bw_relu(low + bw_to_float(end.bias[column]));
             high = bw_relu(high + bw_to_float(end.bias[column + 1]));
-            bw_linear_drop_pair(end, numbers, 2 * n, low, high);
+            low *= bw_dropout_stays(&numbers, 2 * n, end.threshold) ? end.factor : 0.0f;
+            high *= bw_dropout_stays(&numbers, 2 * n + 1, end.threshold) ? end.factor : 0.0f;
         }
     }
 }
