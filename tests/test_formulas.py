@@ -50,6 +50,24 @@ def test_formulas_as_text(operation, precision, params, read, written, flops):
     assert worked == pytest.approx([read, written, flops], rel=1e-12)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("m", "unfused", "fused", "ratio"),
+    [
+        # A and B and bias; D five times (the product, relu and dropout write it, two of them read it), and once
+        (4096, (2 * 4096**2 + 4096) + 5 * 4096**2, (2 * 4096**2 + 4096) + 4096**2, 2.333),
+        (1, (4096 + 4096**2 + 4096) + 5 * 4096, (4096 + 4096**2 + 4096) + 4096, 1.001),
+    ],
+)
+def test_what_fusion_saves_a_linear_layer(backend, m, unfused, fused, ratio):
+    moved = []
+    for variant in ("unfused", "fused"):
+        cost = _core.cost("linear_relu_dropout", "fp16", {"M": m}, backend=backend, variant=variant)
+        moved.append(cost["algorithmic_bytes_read"] + cost["algorithmic_bytes_written"])
+    assert moved == [2 * unfused, 2 * fused]
+    assert moved[0] / moved[1] == pytest.approx(ratio, abs=5e-4)
+
+
 def test_lengths_are_summed():
     heads = {"num_heads": 6, "num_kv_heads": 2, "head_dim": 8}
     cost = _core.cost("attention_decode", "fp32", heads, kv_lens=[100, 50])

@@ -1,4 +1,4 @@
-"""gemm, moe_gemm, and what becomes of weights."""
+"""gemm, moe_gemm, linear_relu_dropout, and what becomes of weights."""
 
 from __future__ import annotations
 
@@ -69,6 +69,34 @@ def typical_error(precision: str, p: Shape) -> tuple[float, float] | None:
     if COMPUTE[precision] != "fp8_e4m3":
         return None
     return 6.6 * np.sqrt(33 / 32 / 3) * 2.0**-13, 1 / (1 / p["N"] + 1 / p["K"])
+
+
+def linear(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
+    sums = x["A"] @ x["B"].T + x["bias"]
+    stays = numbers(p["mask_seed"], sums.size).reshape(sums.shape) >= (p["dropout_percent"] * 65536 + 50) // 100
+    return {"D": np.where(stays, np.maximum(sums, 0) * 100 / (100 - p["dropout_percent"]), 0)}
+
+
+def numbers(seed: int, count: int) -> np.ndarray:
+    """Philox4x32 with 7 rounds: calls 0, 1, ..., eight numbers of 16 bits each."""
+    low = np.uint64(0xFFFFFFFF)
+    call = np.arange(-(-count // 8), dtype=np.uint64)
+    c, key = [call & low, call >> 32, 0 * call, 0 * call], [seed & 0xFFFFFFFF, seed >> 32]
+    for _ in range(7):
+        left, right = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [right >> 32 ^ c[1] ^ key[0], right & low, left >> 32 ^ c[3] ^ key[1], left & low]
+        key = [key[0] + 0x9E3779B9 & 0xFFFFFFFF, key[1] + 0xBB67AE85 & 0xFFFFFFFF]
+    return np.stack([word >> half & 0xFFFF for word in c for half in (0, 16)], axis=1).reshape(-1)[:count]
+
+
+def linear_error(precision: str, p: Shape) -> float:
+    """gemm's, of sums that are larger than what relu and dropout leave; `unfused` rounds the sum, too, and relu's result.
+
+    Of sums and bias of mean square (K + 3) / 9, relu leaves half; those that stay grow by what others lose.
+    """
+    stay = 1 - p["dropout_percent"] / 100
+    twice = 2 + np.sqrt(18 / stay / (p["K"] + 3)) if p.get("variant") == "unfused" else 0
+    return allowed_error(precision, p) * np.sqrt(2 / stay) + twice * ROUNDOFF[RESULT[precision]]
 
 
 def dequantize(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
@@ -172,6 +200,30 @@ OPERATIONS = {
             ("int4_g128", {"M": 3, "N": 5, "K": 130}, 1_130, 30, 3_900),
             # rows of 65 bytes and 9 scales, one of 4: 3*130*2 + 5*(65 + 9) + 4
             ("nvfp4", {"M": 3, "N": 5, "K": 130}, 1_154, 30, 3_900),
+        ],
+    ),
+    "linear_relu_dropout": Operation(
+        shapes=[
+            dict(zip(("M", "N", "K", "dropout_percent", "mask_seed"), shape, strict=True))
+            for shape in [
+                *((1, 1, 1, 0, 0), (1, 13, 7, 10, 1), (1, 896, 896, 10, 2), (1, 129, 4096, 50, 3), (2, 67, 130, 0, 4)),
+                *((5, 31, 257, 10, 5), (8, 200, 512, 10, 6), (17, 5, 3, 20, 7), (61, 59, 127, 99, 8)),
+                # Seeds of more than 32 bits; rows of D that are multiples of eight, of two, and odd.
+                *((128, 136, 64, 10, 2**40 + 9), (131, 264, 200, 37, 2**62), (130, 130, 72, 10, 11), (300, 520, 72, 1, 12)),
+                # One row of B and few for each warp; shares of K.
+                *((1, 1027, 768, 10, 13), (1, 300, 200, 10, 14), (3, 2, 2000, 10, 15), (16, 40, 4104, 10, 16)),
+            ]
+        ],
+        small={"M": 4, "N": 48, "K": 40, "dropout_percent": 30, "mask_seed": 7},
+        reference=linear,
+        allowed_error=linear_error,
+        worked=[
+            # (2*4096*4096 + 4096) * 2 read, 4096*4096 * 2 written, 2*4096^3
+            ("fp16", {"M": 4096}, 67_117_056, 33_554_432, 137_438_953_472),
+            # (4096 + 4096*4096 + 4096) * 2 read, 4096 * 2 written, 2*4096^2
+            ("bf16", {}, 33_570_816, 8_192, 33_554_432),
+            # (6 + 12 + 4) * 4, 8 * 4, 2*2*4*3
+            ("fp32", {"M": 2, "N": 4, "K": 3}, 88, 32, 48),
         ],
     ),
     "moe_gemm": Operation(

@@ -10,6 +10,7 @@
  *   bytes    the same, multiplied as bytes where the processor adds such products. */
 #include "cpu/simd/product.h"
 
+#include "cpu/simd/gemm/linear_end.h"
 #include "cpu/simd/gemm/weights.h"
 #include "cpu/simd/gemm_bytes.h"
 #include "cpu/simd/gemv_narrow.h"
@@ -17,9 +18,7 @@
 enum { TILE_ROWS = 240, TILE_COLUMNS = 512, TASKS_PER_THREAD = 4 };
 
 BW_INLINE void put(bw_dtype dtype, const product *p, int64_t at, float value) {
-    bw_vf x = bw_vf_set(value);
-    if (p->c) x = x + bw_vf_load_as_upto(dtype, p->c, at, 1);
-    bw_vf_store_as_upto(dtype, p->d, at, x, 1);
+    bw_vf_store_as_upto(dtype, p->d, at, finish(dtype, p, bw_vf_set(value), at, at % p->n, 1), 1);
 }
 
 BW_INLINE void naive_stretch(bw_dtype dtype, const product *p, int64_t first, int64_t last) {
@@ -216,7 +215,7 @@ BW_INLINE void finish_tile(bw_dtype dtype, const product *p, const float *sums, 
             int64_t at = (row + i) * p->n + column + j;
             bw_vf x = bw_vf_load(sums + i * TILE_COLUMNS + j);
             if (b_scale) x = x * (scale * bw_vf_load_as_upto(BW_FP32, b_scale, column + j, columns - j));
-            if (p->c) x = x + bw_vf_load_as_upto(dtype, p->c, at, columns - j);
+            x = finish(dtype, p, x, at, column + j, columns - j);
             bw_vf_store_as_upto(dtype, p->d, at, x, columns - j);
         }
     }
@@ -267,6 +266,15 @@ static int64_t blocked_workspace(const bw_dims *dims, const bw_precision *precis
     return facts->units * (int64_t)sizeof(blocked_room);
 }
 
+/* Products of precisions that are not narrow, of any M. */
+static bw_status plain_launch(const bw_launch *launch) {
+    return launch->dims->value[BW_GEMM_M] <= GEMV_ROWS_MAX ? gemv_launch(launch) : blocked_launch(launch);
+}
+
+static int64_t plain_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
+    return (dims->value[BW_GEMM_M] <= GEMV_ROWS_MAX ? gemv_workspace : blocked_workspace)(dims, precision, facts);
+}
+
 /* Narrow weights as results are stored, in scratch; then the product of such. */
 static bw_status separate_launch(const bw_launch *launch) {
     product p = product_of(launch);
@@ -276,7 +284,7 @@ static bw_status separate_launch(const bw_launch *launch) {
     plain.precision = bw_precision_of_activations(launch->precision);
     plain.operand[BW_GEMM_B] = launch->scratch;
     plain.operand[BW_GEMM_B_SCALE] = plain.operand[BW_GEMM_B_ZERO] = plain.operand[BW_GEMM_B_WHOLE_SCALE] = NULL;
-    return p.m <= GEMV_ROWS_MAX ? gemv_launch(&plain) : blocked_launch(&plain);
+    return plain_launch(&plain);
 }
 
 static bw_checked_int separate_bytes(const bw_dims *dims) {
@@ -289,9 +297,7 @@ static int64_t separate_scratch(const bw_dims *dims, const bw_precision *precisi
 }
 
 static int64_t separate_workspace(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    const bw_precision *plain = bw_precision_of_activations(precision);
-    return dims->value[BW_GEMM_M] <= GEMV_ROWS_MAX ? gemv_workspace(dims, plain, facts)
-                                                   : blocked_workspace(dims, plain, facts);
+    return plain_workspace(dims, bw_precision_of_activations(precision), facts);
 }
 
 static bw_status separate_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
@@ -369,4 +375,6 @@ static const bw_variant gemm_rows[] = {
 const bw_variant_table BW_CPU_TABLE(gemm) = {gemm_rows, sizeof gemm_rows / sizeof gemm_rows[0],
                                              "fp32 M=512 N=512 K=512"};
 
-#include "cpu/simd/gemm/experts.h" /* which calls what stands above */
+/* Which call what stands above. */
+#include "cpu/simd/gemm/experts.h"
+#include "cpu/simd/gemm/linear.h"

@@ -1,5 +1,5 @@
-/* gemm, moe_gemm and what becomes of weights: see ops/families/gemm.h. Bytes: M K e_A + K N e_B [+ M N e_C] [+
- * scales] read, M N e_D written. FLOPs: 2 M N K.
+/* gemm, moe_gemm, linear_relu_dropout and what becomes of weights: see ops/families/gemm.h. Bytes: M K e_A + K N e_B [+
+ * M N e_C] [+ scales] read, M N e_D written. FLOPs: 2 M N K.
  *
  * Experts: who takes which is an input that decides the bytes, so a case has it among its parameters: `active` experts
  * have tokens, as evenly many as can be; by default as many as have on average where each token chooses at random,
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/types/blocks.h"
+#include "base/types/dropout.h"
 #include "base/types/input.h"
 #include "ops/operand.h"
 
@@ -36,13 +37,22 @@ static const bw_param moe_params[] = {
     BW_PARAM("K", "columns", "columns of A and B (input features)", 1, INT32_MAX, .fallback = 2048, .small = 29),
 };
 
-extern const bw_op bw_op_moe_gemm;
+static const bw_param linear_params[] = {
+    BW_PARAM("M", "rows", "rows of A and D (tokens)", 1, INT32_MAX, .fallback = 1, .small = 3),
+    BW_PARAM("N", "columns", "rows of B, columns of D (output features)", 1, INT32_MAX, .fallback = 4096, .small = 37),
+    BW_PARAM("K", "columns", "columns of A and B (input features)", 1, INT32_MAX, .fallback = 4096, .small = 29),
+    BW_PARAM("dropout_percent", "", "how many of 100 elements become 0", 0, 99, .fallback = 10, .small = 30),
+    BW_PARAM("mask_seed", "", "seed of the random numbers that choose them", 0, INT64_MAX, .fallback = 0, .small = 7),
+};
 
-/* One shape for both operations: gemm has one expert, whose rows are all tokens in their order. */
+extern const bw_op bw_op_moe_gemm, bw_op_linear_relu_dropout;
+
+/* One shape for all: but for moe_gemm there is one expert, whose rows are all tokens in their order. */
 typedef struct shape {
     const char *op_name;
     int64_t tokens, rows, experts, top_k, active, n, k; /* rows: of D */
     bool adds, routed;
+    bool is_linear;
 } shape;
 
 static shape shape_of(const bw_dims *dims) {
@@ -57,10 +67,15 @@ static shape shape_of(const bw_dims *dims) {
                        v[BW_MOE_N],
                        v[BW_MOE_K],
                        false,
-                       true};
+                       true,
+                       false};
     }
-    return (shape){"gemm",       v[BW_GEMM_M], v[BW_GEMM_M],         1,    1, 1,
-                   v[BW_GEMM_N], v[BW_GEMM_K], v[BW_GEMM_BETA] != 0, false};
+    if (dims->op == &bw_op_linear_relu_dropout) {
+        return (shape){"linear_relu_dropout", v[BW_LINEAR_M], v[BW_LINEAR_M], 1,     1,   1,
+                       v[BW_LINEAR_N],        v[BW_LINEAR_K], true,           false, true};
+    }
+    return (shape){"gemm",       v[BW_GEMM_M], v[BW_GEMM_M],         1,     1,    1,
+                   v[BW_GEMM_N], v[BW_GEMM_K], v[BW_GEMM_BETA] != 0, false, false};
 }
 
 /* A token leaves an expert alone with a chance of 1 - top_k / experts. */
@@ -139,7 +154,8 @@ static int shape_operands(const bw_dims *dims, const bw_precision *precision, bw
     out[BW_GEMM_B] = bw_operand_make("B", BW_IN, precision->weight, s.routed ? 3 : 2,
                                      s.routed ? (const int64_t[]){s.experts, s.n, s.k} : (const int64_t[]){s.n, s.k});
     out[BW_GEMM_D] = bw_operand_make("D", BW_OUT, precision->result, BW_SHAPE(s.rows, s.n));
-    out[BW_GEMM_C] = bw_operand_make("C", BW_IN, precision->result, BW_SHAPE(s.rows, s.n));
+    out[BW_GEMM_C] = s.is_linear ? bw_operand_make("bias", BW_IN, precision->result, BW_SHAPE(s.n))
+                                 : bw_operand_make("C", BW_IN, precision->result, BW_SHAPE(s.rows, s.n));
     out[BW_GEMM_C].present = s.adds;
     bw_operand none[2];
     bw_operand_scale_matrix((const char *const[]){"A_scale", NULL, NULL}, &out[BW_GEMM_A], s.tokens, s.k,
@@ -170,6 +186,18 @@ static bool has_noise(const bw_precision *precision) {
     return precision->weight != precision->activation || precision->compute == BW_FP8_E4M3;
 }
 
+/* relu and dropout: elements that stay grow, so that the mean does. */
+static void end_linear(const bw_dims *dims, bw_reference_row *row) {
+    const int64_t percent = dims->value[BW_LINEAR_DROPOUT_PERCENT];
+    const uint64_t mask_seed = (uint64_t)dims->value[BW_LINEAR_MASK_SEED];
+    const double factor = 100.0 / (double)(100 - percent);
+    row->scale *= factor;
+    for (int64_t j = 0; j < row->count; j++) {
+        const bool stays = bw_dropout_keeps(mask_seed, (uint64_t)(row->offset + j), bw_dropout_threshold(percent));
+        row->values[j] = stays ? fmax(row->values[j], 0.0) * factor : 0.0;
+    }
+}
+
 static bw_status shape_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
                                  bw_reference_row *out) {
     const shape s = shape_of(dims);
@@ -198,9 +226,11 @@ static bw_status shape_reference(const bw_dims *dims, const bw_precision *precis
         out->values[j] = bw_dot(a, b, k);
     }
     if (operands[BW_GEMM_C].present) {
-        bw_input_doubles(precision->result, bw_input_key_make(seed, BW_GEMM_C), out->offset, out->count, c);
+        const int64_t first = s.is_linear ? column : out->offset;
+        bw_input_doubles(precision->result, bw_input_key_make(seed, BW_GEMM_C), first, out->count, c);
         for (int64_t j = 0; j < out->count; j++) out->values[j] += c[j];
     }
+    if (s.is_linear) end_linear(dims, out);
     free(a);
     return BW_OK;
 }
@@ -267,6 +297,30 @@ const bw_op bw_op_moe_gemm = {
     .rows = shape_rows,
     .reference = shape_reference,
     .tolerance = shape_tolerance,
+};
+
+/* Kernels of their own round the sum and what relu leaves: a roundoff of each, the sum being larger than that by up to
+ * the bias, which is 1 at most where sums are sqrt(K) / 3. */
+static bw_tolerance linear_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
+    bw_tolerance tolerance = shape_tolerance(dims, precision, rounds_once);
+    const double k = (double)dims->value[BW_LINEAR_K];
+    if (!rounds_once) tolerance.element += bw_dtype_roundoff(precision->result) * (2.0 + 3.0 / sqrt(k));
+    return tolerance;
+}
+
+const bw_op bw_op_linear_relu_dropout = {
+    .name = "linear_relu_dropout",
+    .family = "gemm",
+    .text = "D = dropout(relu(A B^T + bias)), weights B stored N x K, the mask made of a seed",
+    .params = linear_params,
+    .param_count = sizeof linear_params / sizeof linear_params[0],
+    .precisions = BW_MASK(FP32) | BW_MASK(TF32) | BW_MASK(FP16) | BW_MASK(BF16),
+    .formula = {"M*K*e_activation + N*K*e_weight + N*e_result", "M*N*e_result", "2*M*N*K"},
+    .flops = shape_flops,
+    .operands = shape_operands,
+    .rows = shape_rows,
+    .reference = shape_reference,
+    .tolerance = linear_tolerance,
 };
 
 /* ---- weights alone ---- */

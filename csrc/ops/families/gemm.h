@@ -3,20 +3,24 @@
  *   moe_gemm  A(T, K), B(E, N, K), rows(T top_k), offsets(E + 1) -> D(T top_k, N)
  *     rows of D are sorted by expert: those of expert e are offsets[e] to offsets[e + 1] - 1, row r being that of token
  *     rows[r]: D[r] = A[rows[r]] B[e]^T. Each token takes top_k different experts.
- *   weight_dequantize  B(N, K) in a narrow type -> D(N, K), its values as results are stored
- *   weight_repack      B(N, K) in Q4_0 -> D, the same bytes in tiles, as gemm's variant `repacked` reads them */
+ *   linear_relu_dropout  A(M, K), B(N, K), bias(N) -> D(M, N) = dropout(relu(A B^T + bias)); base/types/dropout.h has the
+ * mask weight_dequantize  B(N, K) in a narrow type -> D(N, K), its values as results are stored weight_repack      B(N,
+ * K) in Q4_0 -> D, the same bytes in tiles, as gemm's variant `repacked` reads them */
 #pragma once
 
 /* clang-format off */
 #define BW_GEMM_OPERATIONS(X) \
     X(gemm, KERNELS, KERNELS) \
     X(moe_gemm, KERNELS, KERNELS) \
+    X(linear_relu_dropout, KERNELS, KERNELS) \
     X(weight_dequantize, KERNELS, KERNELS) \
     X(weight_repack, KERNELS, KERNELS)
 /* clang-format on */
 
 enum { BW_GEMM_M, BW_GEMM_N, BW_GEMM_K, BW_GEMM_BETA };
 enum { BW_WEIGHT_N, BW_WEIGHT_K }; /* of weights alone, whose operands have gemm's numbers */
+/* The first three are gemm's, and so are the operands: the bias is where gemm has C. */
+enum { BW_LINEAR_M, BW_LINEAR_N, BW_LINEAR_K, BW_LINEAR_DROPOUT_PERCENT, BW_LINEAR_MASK_SEED };
 /* A is an activation, B a weight, C (there only when beta is 1) and D are results. Scales and zero points are there as
  * the precision has them (bw_scaling): A_SCALE and B_SCALE (M) and (N), one for each row, (1) of a whole matrix, or (M
  * or N, groups of K), where squares have one each (groups of N, groups of K); B_ZERO likewise; B_WHOLE_SCALE (1). */
@@ -31,6 +35,7 @@ enum {
     BW_GEMM_B_WHOLE_SCALE,
     BW_GEMM_OPERANDS
 };
+enum { BW_LINEAR_BIAS = BW_GEMM_C };
 
 enum {
     BW_MOE_TOKENS,

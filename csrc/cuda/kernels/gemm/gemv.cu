@@ -6,9 +6,8 @@
 //     begins while this one's sums are added up;
 //   - K that is no multiple of 16 bytes makes rows start anywhere: elements are then read one by one.
 #include "cuda/kernels/common/sm80.cuh"
-#include "cuda/kernels/gemm/gemm.h"
-#include "cuda/launch/choose.cuh"
-#include "ops/families/gemm.h"
+#include "cuda/kernels/gemm/linear/end.cuh"
+#include "cuda/kernels/gemm/linear/linear.h"
 
 namespace {
 
@@ -127,9 +126,9 @@ BW_DEVICE void accumulate(const T *a, const T *b, const gemv_shape &shape, int64
     if (turns * turn < count) add_turn<false, T, a_rows, b_rows, steps, split, vectors>(a, b_from, shape, left, acc);
 }
 
-template <typename T, int a_rows, int b_rows, int steps, int split, bool vectors>
+template <typename T, int a_rows, int b_rows, int steps, int split, bool vectors, typename C>
 __global__ void __launch_bounds__(warps_per_block * 32, a_rows >= 16 ? 3 : 1)
-    gemm_gemv_kernel(const T *a, const T *b, const T *c, T *d, gemv_shape shape) {
+    gemm_gemv_kernel(const T *a, const T *b, C c, T *d, gemv_shape shape) {
     __shared__ float sums[warps_per_block][a_rows * b_rows];
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int slice = warp % split;
@@ -152,7 +151,7 @@ __global__ void __launch_bounds__(warps_per_block * 32, a_rows >= 16 ? 3 : 1)
         float sum = sums[warp][i];
         for (int other = 1; other < split; other++) sum += sums[warp + other][i];
         const int64_t at = row * shape.n + column;
-        bw_from_float(sum + (c ? bw_to_float(c[at]) : 0.0f), &d[at]);
+        bw_from_float(bw_gemm_add(c, at, column, sum), &d[at]);
     }
 }
 
@@ -164,64 +163,65 @@ bool rows_aligned(int64_t k, bw_dtype dtype) {
     return k * bw_dtype_get(dtype)->block_bytes % 16 == 0;
 }
 
-template <typename T, int a_rows, int b_rows, int steps, int split, bool vectors = true>
-bw_status choose(const gemv_shape &shape, bool adds, bw_cuda_launch_spec *out) {
+template <typename T, int a_rows, int b_rows, int steps, int split, bool vectors = true, typename C>
+bw_status choose(const gemv_shape &shape, const C &c, bw_cuda_launch_spec *out) {
     const int64_t blocks = bw_ceil_div(bw_ceil_div(shape.n, b_rows) * split, warps_per_block);
-    bw_choose(out, gemm_gemv_kernel<T, a_rows, b_rows, steps, split, vectors>, dim3((unsigned)blocks),
-              dim3(warps_per_block * 32), 0, bw_from_operand(BW_GEMM_A), bw_from_operand(BW_GEMM_B),
-              bw_from_operand_if(adds, BW_GEMM_C), bw_from_operand(BW_GEMM_D), shape);
+    bw_choose(out, gemm_gemv_kernel<T, a_rows, b_rows, steps, split, vectors, bw_gemm_addend<T, C>>,
+              dim3((unsigned)blocks), dim3(warps_per_block * 32), 0, bw_from_operand(BW_GEMM_A),
+              bw_from_operand(BW_GEMM_B), c, bw_from_operand(BW_GEMM_D), shape);
     return BW_OK;
 }
 
 // A block reads its rows in one turn where it can, and 8 loads of B a lane are what a turn should have: short rows come
 // four at a time. Long ones take turns of 2 steps where the last turn of 4 would be half empty.
-template <typename T, int a_rows>
-bw_status choose_few(const gemv_shape &shape, bool adds, bw_cuda_launch_spec *out) {
+template <typename T, int a_rows, typename C>
+bw_status choose_few(const gemv_shape &shape, const C &c, bw_cuda_launch_spec *out) {
     const int64_t steps = bw_ceil_div(shape.k / gemv_step<T, true>::elems, 32);  // of a warp
-    if (steps <= 2) return choose<T, a_rows, 4, 2, 1>(shape, adds, out);
-    if (steps <= 4) return choose<T, a_rows, 4, 1, 4>(shape, adds, out);
-    if (bw_ceil_div(steps, 8) * 10 < bw_ceil_div(steps, 16) * 18) return choose<T, a_rows, 2, 2, 4>(shape, adds, out);
-    return choose<T, a_rows, 2, 4, 4>(shape, adds, out);
+    if (steps <= 2) return choose<T, a_rows, 4, 2, 1>(shape, c, out);
+    if (steps <= 4) return choose<T, a_rows, 4, 1, 4>(shape, c, out);
+    if (bw_ceil_div(steps, 8) * 10 < bw_ceil_div(steps, 16) * 18) return choose<T, a_rows, 2, 2, 4>(shape, c, out);
+    return choose<T, a_rows, 2, 4, 4>(shape, c, out);
 }
 
 // More rows of A: sums take the registers. A warp has a row of B to itself where there are enough of them to keep every
 // multiprocessor reading, because it has fewer sums to add up then; FP32 has fewer to begin with.
 template <typename T, int a_rows>
-bw_status choose_more(const gemv_shape &shape, bool adds, const bw_device_facts *facts, bw_cuda_launch_spec *out) {
+bw_status choose_more(const gemv_shape &shape, const bw_address &c, const bw_device_facts *facts,
+                      bw_cuda_launch_spec *out) {
     if constexpr (sizeof(T) == 4) {
         if constexpr (a_rows <= 4) {
-            return choose<T, a_rows, 2, 4, 4>(shape, adds, out);
+            return choose<T, a_rows, 2, 4, 4>(shape, c, out);
         } else if (bw_ceil_div(shape.n, 4) >= (int64_t)facts->units * 16) {
-            return choose<T, a_rows, 4, 1, a_rows / 8>(shape, adds, out);
+            return choose<T, a_rows, 4, 1, a_rows / 8>(shape, c, out);
         } else {
-            return choose<T, a_rows, 4, 1, a_rows / 4>(shape, adds, out);
+            return choose<T, a_rows, 4, 1, a_rows / 4>(shape, c, out);
         }
     } else {
         constexpr int b_rows = a_rows > 4 ? 4 : 2;
         if (bw_ceil_div(shape.n, b_rows) >= (int64_t)facts->units * 16) {
-            return choose<T, a_rows, b_rows, 4 / b_rows, 1>(shape, adds, out);
+            return choose<T, a_rows, b_rows, 4 / b_rows, 1>(shape, c, out);
         }
-        return choose<T, a_rows, b_rows, 4 / b_rows, 4>(shape, adds, out);
+        return choose<T, a_rows, b_rows, 4 / b_rows, 4>(shape, c, out);
     }
 }
 
 // Unaligned rows are the slow path anyway: two instantiations do.
 template <typename T>
-bw_status choose_for(const gemv_shape &shape, bool aligned, bool adds, const bw_device_facts *facts,
+bw_status choose_for(const gemv_shape &shape, bool aligned, const bw_address &c, const bw_device_facts *facts,
                      bw_cuda_launch_spec *out) {
     constexpr int largest_m = sizeof(T) == 4 ? largest_m_float : largest_m_half;
     if (!aligned) {
-        if (shape.m == 1) return choose<T, 1, 2, 4, 4, false>(shape, adds, out);
-        return choose<T, largest_m, 4, 2, 4, false>(shape, adds, out);
+        if (shape.m == 1) return choose<T, 1, 2, 4, 4, false>(shape, c, out);
+        return choose<T, largest_m, 4, 2, 4, false>(shape, c, out);
     }
     switch (template_rows(shape.m)) {
-        case 1: return choose_few<T, 1>(shape, adds, out);
-        case 2: return choose_few<T, 2>(shape, adds, out);
-        case 4: return choose_more<T, 4>(shape, adds, facts, out);
-        case 8: return choose_more<T, 8>(shape, adds, facts, out);
+        case 1: return choose_few<T, 1>(shape, c, out);
+        case 2: return choose_few<T, 2>(shape, c, out);
+        case 4: return choose_more<T, 4>(shape, c, facts, out);
+        case 8: return choose_more<T, 8>(shape, c, facts, out);
         default: break;
     }
-    if constexpr (sizeof(T) == 4) return choose_more<T, 16>(shape, adds, facts, out);
+    if constexpr (sizeof(T) == 4) return choose_more<T, 16>(shape, c, facts, out);
     return bw_fail(BW_CODE_UNSUPPORTED, "gemv takes at most %d rows of A", largest_m_half);
 }
 
@@ -277,6 +277,19 @@ bw_status bw_gemv_choose(const bw_dims *dims, const bw_precision *precision, con
     const gemv_shape shape = {value[BW_GEMM_M], value[BW_GEMM_N], value[BW_GEMM_K]};
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return choose_for<T>(shape, rows_aligned(shape.k, precision->weight), value[BW_GEMM_BETA] != 0, facts, out);
+        return choose_for<T>(shape, rows_aligned(shape.k, precision->weight),
+                             bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C), facts, out);
+    });
+}
+
+bw_status bw_linear_gemv_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                bw_cuda_launch_spec *out) {
+    const gemv_shape shape = {1, dims->value[BW_LINEAR_N], dims->value[BW_LINEAR_K]};
+    return bw_cuda_by_type(precision->weight, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const bw_linear_end<T> end = bw_linear_end_of<T>(dims);
+        const bool aligned = rows_aligned(shape.k, precision->weight);
+        BW_TRY((aligned ? choose_few<T, 1>(shape, end, out) : choose<T, 1, 2, 4, 4, false>(shape, end, out)));
+        return bw_linear_place_bias(out, 2);
     });
 }

@@ -9,7 +9,8 @@
 #include "cuda/kernels/common/swizzled_tile.cuh"
 #include "cuda/kernels/gemm/experts/experts.h"
 #include "cuda/kernels/gemm/experts/routing.cuh"
-#include "cuda/kernels/gemm/tiles.cuh"
+#include "cuda/kernels/gemm/linear/end.cuh"
+#include "cuda/kernels/gemm/linear/linear.h"
 
 namespace {
 
@@ -134,8 +135,8 @@ BW_DEVICE void multiply_tile(Source a_from, source<const T> b_from, int64_t k, f
 }
 
 // Where c is NULL nothing is added.
-template <typename T>
-BW_DEVICE void store_tile(const float (&acc)[4][4][4], const T *c, T *d, int64_t row0, int64_t column0, int64_t rows,
+template <typename C, typename T>
+BW_DEVICE void store_tile(const float (&acc)[4][4][4], const C &c, T *d, int64_t row0, int64_t column0, int64_t rows,
                           int64_t n) {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int warp_row = warp / 4 * warp_rows, warp_column = warp % 4 * warp_columns;
@@ -154,9 +155,9 @@ BW_DEVICE void store_tile(const float (&acc)[4][4][4], const T *c, T *d, int64_t
     }
 }
 
-template <typename T>
+template <typename T, typename C>
 __global__ void __launch_bounds__(threads, 2)
-    gemm_tensor_kernel(const T *a, const T *b, const T *c, T *d, int64_t m, int64_t n, int64_t k, int64_t tiles_m) {
+    gemm_tensor_kernel(const T *a, const T *b, C c, T *d, int64_t m, int64_t n, int64_t k, int64_t tiles_m) {
     const int64_t row0 = (int64_t)blockIdx.x % tiles_m * edge, column0 = (int64_t)blockIdx.x / tiles_m * edge;
     float acc[4][4][4] = {};
     multiply_tile(source_of(a + row0 * k, m - row0, k), source_of(b + column0 * k, n - column0, k), k, acc);
@@ -197,7 +198,17 @@ bw_status bw_gemm_tensor_choose(const bw_dims *dims, const bw_precision *precisi
                                 bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return bw_gemm_choose_tiles(dims, gemm_tensor_kernel<T>, edge, edge, threads, shared_bytes, out);
+        return bw_gemm_choose_tiles(dims, gemm_tensor_kernel<T, const T *>, edge, edge, threads, shared_bytes, out);
+    });
+}
+
+bw_status bw_linear_tensor_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
+                                  bw_cuda_launch_spec *out) {
+    return bw_cuda_by_type(precision->weight, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        BW_TRY(bw_gemm_choose_tiles(dims, gemm_tensor_kernel<T, bw_linear_end<T>>, bw_linear_end_of<T>(dims), edge,
+                                    edge, threads, shared_bytes, out));
+        return bw_linear_place_bias(out, 2);
     });
 }
 

@@ -15,8 +15,7 @@
 #include "cuda/kernels/common/sm90.cuh"
 #include "cuda/kernels/gemm/eight/products_sm90.cuh"
 #include "cuda/kernels/gemm/gemm.h"
-#include "cuda/launch/choose.cuh"
-#include "ops/families/gemm.h"
+#include "cuda/kernels/gemm/linear/end.cuh"
 
 namespace {
 
@@ -199,8 +198,8 @@ BW_DEVICE void add_up_cluster(Sum (&sums)[tile::columns / 8][4], uint32_t stages
 }
 
 // D of a lane's sums, 32 columns at a time: as numbers, times the scales of their rows and columns, + c.
-template <bool scaled, bool adds, int eights, typename Sum, typename TD>
-BW_DEVICE void finish_tile(const Sum (&sums)[eights][4], const TD *c, TD *d, const tile_scales<8 * eights> &scales,
+template <bool scaled, bool adds, int eights, typename Sum, typename C, typename TD>
+BW_DEVICE void finish_tile(const Sum (&sums)[eights][4], const C &c, TD *d, const tile_scales<8 * eights> &scales,
                            const wgmma_shape &shape, int row, int column0) {
     constexpr int at_once = 4;
     const int end = min(column0 + 8 * eights, shape.n);
@@ -361,8 +360,9 @@ struct short_sums {
     }
 };
 
-template <typename tile, typename T, bool grouped, typename TD>
-BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const wgmma_shape &shape, uint32_t stages,
+// `c`: C, NULL where nothing is added; or what a linear layer has in its place.
+template <typename tile, typename T, bool grouped, typename C, typename TD>
+BW_DEVICE void consume(const C &c, TD *d, const bw_gemm_scales &scales, const wgmma_shape &shape, uint32_t stages,
                        uint32_t full, uint32_t empty) {
     // By shuffling, the compiler knows that all lanes have the same; what an asm has written it keeps, instead of
     // working it out anew in each step.
@@ -397,11 +397,10 @@ BW_DEVICE void consume(const TD *c, TD *d, const bw_gemm_scales &scales, const w
     }
 }
 
-template <typename tile, typename T, typename TD, bool grouped>
+template <typename tile, typename T, typename TD, bool grouped, typename C>
 __global__ void __launch_bounds__(tile::threads, tile::residents)
     gemm_wgmma_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap last_map,
-                      const __grid_constant__ CUtensorMap b_map, const TD *c, TD *d, bw_gemm_scales scales,
-                      wgmma_shape shape) {
+                      const __grid_constant__ CUtensorMap b_map, C c, TD *d, bw_gemm_scales scales, wgmma_shape shape) {
     const uint32_t stages = bw_panels_shared(), full = stages + tile::stages * tile::stage_bytes;
     const uint32_t empty = full + 8 * tile::stages;
     if (threadIdx.x == 0) {
@@ -448,8 +447,8 @@ int blocks_of_tile(int64_t tiles, int units, int steps) {
     return (int)bw_max64(1, bw_min64(bw_min64(blocks, most), steps / 4));
 }
 
-template <typename tile, typename T, bool grouped = false>
-void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cuda_launch_spec *out) {
+template <typename tile, typename T, bool grouped = false, typename C>
+void choose(const bw_dims *dims, const bw_precision *precision, int units, const C &c, bw_cuda_launch_spec *out) {
     const bw_dtype dtype = precision->weight;
     constexpr int bytes = (int)sizeof(T), single_stages = 6;
     const int64_t *value = dims->value;
@@ -467,14 +466,31 @@ void choose(const bw_dims *dims, const bw_precision *precision, int units, bw_cu
                                (int)(m - (tiles_m - 1) * tile::rows),
                                stages};
     const int blocks = blocks_of_tile<tile>(tiles, units, shape.steps);
+    using TD = typename bw_gemm_types<T>::result;
     bw_cuda_kernel *chosen = bw_choose(
-        out, gemm_wgmma_kernel<tile, T, typename bw_gemm_types<T>::result, grouped>,
-        dim3((unsigned)at_once, (unsigned)blocks), dim3(tile::threads), tile::shared_bytes,
-        rows_of(BW_GEMM_A, dtype, bytes, m, k, shape.rows), rows_of(BW_GEMM_A, dtype, bytes, m, k, shape.last_rows),
-        rows_of(BW_GEMM_B, dtype, bytes, n, k, tile::columns), bw_from_operand_if(value[BW_GEMM_BETA] != 0, BW_GEMM_C),
-        bw_from_operand(BW_GEMM_D), bw_gemm_scales_of(dims, precision), shape);
+        out, gemm_wgmma_kernel<tile, T, TD, grouped, bw_gemm_addend<TD, C>>, dim3((unsigned)at_once, (unsigned)blocks),
+        dim3(tile::threads), tile::shared_bytes, rows_of(BW_GEMM_A, dtype, bytes, m, k, shape.rows),
+        rows_of(BW_GEMM_A, dtype, bytes, m, k, shape.last_rows), rows_of(BW_GEMM_B, dtype, bytes, n, k, tile::columns),
+        c, bw_from_operand(BW_GEMM_D), bw_gemm_scales_of(dims, precision), shape);
     if (blocks > 1) chosen->cluster = blocks;
     bw_gemm_place_scales(chosen, 5, precision);
+}
+
+int64_t tiles_of(const bw_dims *dims, int rows, int columns) {
+    return bw_ceil_div(dims->value[BW_GEMM_M], rows) * bw_ceil_div(dims->value[BW_GEMM_N], columns);
+}
+
+// Elements of 16 and 32 bits. The last round of tiles leaves multiprocessors idle: fewer of them when tiles are small,
+// which read more.
+template <typename T, typename C>
+void choose_columns(const bw_dims *dims, const bw_precision *precision, int units, const C &c,
+                    bw_cuda_launch_spec *out) {
+    const auto rounds = [&](int columns) { return bw_ceil_div(tiles_of(dims, 128, columns), units); };
+    if (19 * rounds(256) <= 10 * rounds(128)) {
+        choose<wgmma_tile<2, 256>, T>(dims, precision, units, c, out);
+    } else {
+        choose<wgmma_tile<2, 128>, T>(dims, precision, units, c, out);
+    }
 }
 
 }  // namespace

@@ -1,14 +1,6 @@
 // gemm through wgmma.cuh: what it refuses, where it is preferred, and tiles of elements of 16 and 32 bits.
 #include "cuda/kernels/gemm/wgmma.cuh"
 
-namespace {
-
-int64_t tiles_of(const bw_dims *dims, int rows, int columns) {
-    return bw_ceil_div(dims->value[BW_GEMM_M], rows) * bw_ceil_div(dims->value[BW_GEMM_N], columns);
-}
-
-}  // namespace
-
 const char *bw_wgmma_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
     const int64_t *value = dims->value;
     if (!facts->own || facts->own->major != 9) return "wgmma and TMA need compute capability 9.0";
@@ -41,15 +33,10 @@ bool bw_wgmma_prefers(const bw_dims *dims, const bw_precision *precision, const 
 bw_status bw_wgmma_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                           bw_cuda_launch_spec *out) {
     if (bw_dtype_get(precision->weight)->block_bytes == 1) return bw_wgmma_eight_choose(dims, precision, facts, out);
-    // The last round of tiles leaves multiprocessors idle: fewer of them when tiles are small, which read more.
-    const auto rounds = [&](int columns) { return bw_ceil_div(tiles_of(dims, 128, columns), facts->units); };
     return bw_cuda_by_type(precision->weight, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (19 * rounds(256) <= 10 * rounds(128)) {
-            choose<wgmma_tile<2, 256>, T>(dims, precision, facts->units, out);
-        } else {
-            choose<wgmma_tile<2, 128>, T>(dims, precision, facts->units, out);
-        }
+        choose_columns<T>(dims, precision, facts->units, bw_from_operand_if(dims->value[BW_GEMM_BETA] != 0, BW_GEMM_C),
+                          out);
         return BW_OK;
     });
 }

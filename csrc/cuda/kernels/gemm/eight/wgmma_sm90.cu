@@ -11,8 +11,9 @@ using square = wgmma_tile<2, 128>;
 
 template <typename T, bool grouped, typename... tiles>
 int choose_among(const bw_dims *dims, const bw_precision *precision, int units, int number, bw_cuda_launch_spec *out) {
+    const bw_address c = bw_from_operand_if(dims->value[BW_GEMM_BETA] != 0, BW_GEMM_C);
     int i = 0;
-    (void)((i++ == number && (choose<tiles, T, grouped>(dims, precision, units, out), true)) || ...);
+    (void)((i++ == number && (choose<tiles, T, grouped>(dims, precision, units, c, out), true)) || ...);
     return (int)sizeof...(tiles);
 }
 // Returns how many tiles there are; number < 0: chooses none.
