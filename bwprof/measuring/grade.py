@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bwprof import registry
 from bwprof.results.schema import RowDict
 from bwprof.roofs import limiter
 from bwprof.roofs.limiter import ABOVE_PEAK, ABOVE_ROOF, FLOOR_FACTOR
@@ -36,16 +35,12 @@ ELSEWHERE = "another GPU ran {:.3g} of the call's kernels and copies: it is not 
 
 def grade_row(row: RowDict, facts: RowFacts, roofs: Roofs | None) -> None:
     """Fill the roof columns of a timed row; the DRAM columns of a hot row stay empty."""
-    is_link = registry.is_link(row["operation"])
-    peak = _link_gb_s(row, facts) if is_link else facts.get("peak_gb_s")
-    peak_tflops = facts.get("peak_tflops", {}).get(row["precision"])
+    peak, peak_tflops = facts.get("peak_gb_s"), facts.get("peak_tflops", {}).get(row["precision"])
     row["peak_gb_s"], row["peak_tflops"] = nan_to_none(peak), nan_to_none(peak_tflops)
     if roofs is not None:
         row["measured_tflops"] = nan_to_none(roofs.measured_tflops(row["precision"]))
     if row["cache"] == "cold":
-        if is_link:
-            row["attainable_gb_s"] = row["peak_gb_s"]
-        elif roofs is not None and count_moved_bytes(row) is not None:
+        if roofs is not None and count_moved_bytes(row) is not None:
             moved = _read_and_written(row)
             row["ceiling_gb_s"] = nan_to_none(roofs.ceiling_gb_s(*moved))
             row["attainable_gb_s"] = nan_to_none(roofs.attainable_gb_s(*moved))
@@ -58,15 +53,8 @@ def grade_row(row: RowDict, facts: RowFacts, roofs: Roofs | None) -> None:
             row["pct_roofline"] = _percent(row["tflops"], row["roofline_tflops"])
     found = limiter.classify_row(row)
     row["ridge"], row["pct_limit"] = nan_to_none(found.ridge), nan_to_none(found.pct_limit)
-    row["limiter"] = "link" if is_link and found.limiter == "memory" else found.limiter
+    row["limiter"] = found.limiter
     row["bound"] = found.bound if row["cache"] == "cold" or found.bound == "latency" else None  # hot: no ridge
-
-
-def _link_gb_s(row: RowDict, facts: RowFacts) -> float | None:
-    """Return what the link to the host carries in theory: as many bytes in each direction at once."""
-    read, written = _read_and_written(row)
-    each = facts.get("link_gb_s")
-    return None if each is None else each * (read + written) / max(read, written)
 
 
 def explain_unknown_limiter(row: RowDict) -> str | None:
@@ -79,7 +67,7 @@ def flag_row(row: RowDict, result: dict[str, Any], facts: RowFacts, roofs: Roofs
     findings = (  # in the order of a row's flags and reasons
         *_find_excess_speed(row, result, facts, roofs),
         *find_roof_doubts(row, roofs),
-        *_find_doubts(row, result, facts, waited),
+        *_find_doubts(row, result, waited),
         *find_patterns(result),
         *(("noisy", sign) for sign in find_disturbances(row, result)),
     )
@@ -120,8 +108,6 @@ def _find_excess_speed(row: RowDict, result: dict[str, Any], facts: RowFacts, ro
 
 def find_roof_doubts(row: RowDict, roofs: Roofs | None) -> Iterator[Finding]:
     """Yield why the row's roofs are in doubt, and whether its time is near an empty launch's."""
-    if registry.is_link(row["operation"]):
-        roofs = None  # streams of the device's memory are none for it
     if roofs is not None and row["cache"] == "cold" and (doubt := roofs.doubt(*_read_and_written(row))):
         yield "noisy_roof", doubt
     if beaten := limiter.explain_beaten(row):
@@ -131,7 +117,7 @@ def find_roof_doubts(row: RowDict, roofs: Roofs | None) -> Iterator[Finding]:
         yield "near_timer_floor", ""
 
 
-def _find_doubts(row: RowDict, result: dict[str, Any], facts: RowFacts, waited: float) -> Iterator[Finding]:
+def _find_doubts(row: RowDict, result: dict[str, Any], waited: float) -> Iterator[Finding]:
     """Yield what held the clock down, why a cold row may be warm, and notes of the measurement."""
     if causes := list_throttle_reasons(result["conditions"]):
         yield "throttled", f"the clock was held down ({', '.join(causes)})"
@@ -143,10 +129,6 @@ def _find_doubts(row: RowDict, result: dict[str, Any], facts: RowFacts, waited: 
         yield "not_cold", f"{reads:.0%} of the inputs came from DRAM, by its counters" if warm else ""
     yield "", result.get("cache_note") or ""
     yield "", result["variant_note"]
-    if registry.is_link(row["operation"]) and (link := facts.get("link")):
-        node = facts.get("host_numa_node", -1)
-        near = f"; the GPU is nearest to NUMA node {node}" if node >= 0 else ""
-        yield "", f"its roof is {link}, {facts['link_gb_s']:.1f} GB/s each way in theory{near}"
     if not result["converged"]:
         yield "not_converged", ""
 

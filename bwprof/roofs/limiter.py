@@ -24,7 +24,7 @@ ABOVE_ROOF = 1.05
 ABOVE_PEAK = 1.005  # of a theoretical peak: a median is known to half a percent
 
 # What may limit; the first two are the sides of the ridge, and rows of copies to and from the host alone say the last
-# one (`measuring.grade`). Arrays hold codes: the place from 1 on, 0 for unknown.
+# one (`measuring.operation`). Arrays hold codes: the place from 1 on, 0 for unknown.
 LIMITERS = ("memory", "compute", "latency", "kernel", "link")
 _MEMORY, _COMPUTE, _LATENCY, _KERNEL = range(1, 5)
 
