@@ -26,7 +26,7 @@ class MemoryLimitError(BwprofError, MemoryError):
     """The case needs more memory than is free; raised before anything is allocated."""
 
 def operations() -> list[dict[str, Any]]:
-    """One dict per operation: name, family, text, takes_kv_lens, is_stream, is_product, precisions (list of names),
+    """One dict per operation: name, family, text, takes_kv_lens, is_stream, is_link, is_product, precisions (names),
     formulas (expressions of bytes_read, bytes_written and flops), params (list of dicts: name, unit, text, default,
     default_from, minimum, maximum) and variants (dict backend -> list of dicts: name, text, changes, predicted,
     because, at, precisions). `changes` is what a variant changes against the one before it, `predicted` how
@@ -122,7 +122,8 @@ class Device:
         where not known; throttle ("none", words joined by ";", or "" when not known); note (why nothing is known)."""
     def management(self) -> dict[str, Any]:
         """Ask the management library (NVML): library (its file; "" = none), note (what is not known, and why),
-        driver (full version or ""), ecc and persistence (bool; None = not known), power_limit_w (NaN = not known)."""
+        driver (full version or ""), ecc and persistence (bool; None = not known), power_limit_w,
+        link ("PCIe 5.0 x16"; "" = not known) and link_gb_s (each direction in theory); NaN = not known."""
     def libraries(self) -> list[dict[str, str]]:
         """Libraries that are opened at run time, opening them: name, purpose, path ("" = none), version ("" = not
         known), note (why there is none, or what is missing; "" = all is well). None on a CPU."""

@@ -291,15 +291,15 @@ def facts(device: _core.Device) -> dict[str, Any]:
     """Return the facts of a device, from the runtime and the management library.
 
     They are `_core.Device.facts()`; `driver` is the driver's full version if that is known, then `driver_cuda` is the
-    CUDA version that it supports. On a GPU also ecc and persistence (bool or None), power_limit_w, management_library
-    (its file) and management_note (what is unknown, and why).
+    CUDA version that it supports. On a GPU also ecc and persistence (bool or None), power_limit_w, link and link_gb_s
+    (to the host: each direction in theory), management_library (its file) and management_note (what is unknown, why).
     """
     facts, more = device.facts(), device.management()
     if not more["library"] and not more["note"]:
         return facts
     if more["driver"]:
         facts["driver_cuda"], facts["driver"] = facts["driver"], more["driver"]
-    facts.update({name: more[name] for name in ("ecc", "persistence", "power_limit_w")})
+    facts.update({name: more[name] for name in ("ecc", "persistence", "power_limit_w", "link", "link_gb_s")})
     facts.update({f"management_{name}": more[name] for name in ("library", "note")})
     return facts
 

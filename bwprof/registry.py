@@ -39,7 +39,7 @@ def operations() -> Operations:
     -------
     Operations
         Dicts, also indexed by name: ``operations()["gemm"]``; `frame()` returns the table. Keys: name, family, text,
-        takes_kv_lens, is_stream, is_product, precisions (names), formulas (of bytes_read, bytes_written and flops),
+        takes_kv_lens, is_stream, is_link, is_product, precisions (names), formulas (bytes_read, bytes_written, flops),
         params (dicts: name, unit, text, default, default_from, minimum, maximum) and variants (backend -> dicts: name,
         text, precisions, changes, predicted, because, at; see `bwprof.variants`).
 
@@ -65,6 +65,11 @@ def operation(name: str) -> dict[str, Any]:
     if description is None:
         raise ValueError(describe_unknown("operation", str(name), _by_name()))
     return description
+
+
+def is_link(operation_name: str) -> bool:
+    """Return whether an operation's roof is the link between host and device."""
+    return bool(_by_name().get(operation_name, {}).get("is_link"))
 
 
 def precision_names() -> list[str]:
@@ -250,6 +255,7 @@ def check_kernels(cases: Iterable[tuple[str, str | None, str, str]]) -> None:
         for (backend, supported), names in names_by_support.items()
     ]
     precisions = ", ".join(dict.fromkeys(case[2] for case in cases))
+    lines += ["only a GPU has a link to the host"] if any(is_link(case[0]) for case in cases) else []
     raise ValueError(f"no kernel takes {precisions}: {'; '.join(lines)} (bytes and FLOPs alone: bwprof.cost)")
 
 

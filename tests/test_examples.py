@@ -12,10 +12,8 @@ from rows import pair, write_json
 
 import bwprof
 from bwprof.cli import main
-from bwprof.llm.executor import fill_predictions
 from bwprof.records.source import load_source
-from bwprof.results import frame, json_file, reader
-from bwprof.results.writer import Store
+from bwprof.results import frame, reader
 
 HERE = Path(__file__).resolve().parent
 NAMES = tuple(reader.recorded_runs())
@@ -154,23 +152,6 @@ def test_an_example_of_a_model_answers(name: str) -> None:
     assert "tokens/s" in step.answer
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("_llama")])
-def test_predictions_of_an_example_are_by_the_present_rule(name: str) -> None:
-    """Predictions from the measured rows equal those of the file. The metadata name the commit of a later rule."""
-    found = bwprof.load_example(name)
-    assert (found["status"] == "predicted").sum() == 40
-    again = found.attrs["run"].get("predicted_again")
-    if again is not None:
-        assert again["rows"] == 40
-        assert len(again["commit"]) == 40
-        assert again["commit"] != found.attrs["run"]["commit"]
-    rows = frame.to_rows(found)
-    store = Store(dict(found.attrs["run"]), rows=[dict(row) for row in rows], samples=[None] * len(rows))
-    fill_predictions(store)
-    for before, now in zip(rows, store.rows, strict=True):
-        assert now["time_ms"] == (None if before["time_ms"] is None else pytest.approx(before["time_ms"], rel=1e-9))
-
-
 def test_an_unknown_example_is_refused() -> None:
     with pytest.raises(ValueError, match=r"example 'h20'.*'h200'.*h100, h100_llama"):
         bwprof.load_example("h20")
@@ -214,34 +195,12 @@ def test_recording_keeps_the_device_and_drops_the_machine(recorded: Path, monkey
     }
     assert [row["samples_ns"] for row in document["rows"]] == [[1.0], [2.0]]
     assert not {"hostname", "device_uuid"} & document["rows"][0].keys()
-    for given in ({"commit": "HEAD"}, {"commit": "b05810a", "predicted_by": "HEAD"}):
-        with pytest.raises(ValueError, match="'HEAD': 7 to 40"):
-            record_example.example_of(recorded, **given)
+    with pytest.raises(ValueError, match="'HEAD': 7 to 40"):
+        record_example.example_of(recorded, "HEAD")
     for word in ("see /home/me/log", "on GPU-50d9368e-e4d7-dccd-b337-562766b65fda", "node7"):
         rows, samples, run = reader.read_rows(recorded)
         rows[0]["reason"] = word
         write_json(recorded, rows, samples, run)
         with pytest.raises(ValueError, match="where it was made"):
             record_example.example_of(recorded, "b05810a")
-    monkeypatch.delitem(sys.modules, "record_example")
-
-
-def test_recording_renews_predictions_of_an_older_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(HERE / "benchmarks"))
-    import record_example
-
-    path = bwprof.save(bwprof.load_example("h200_llama"), tmp_path / "run.json")
-    right, samples, run = reader.read_rows(path)
-    older = [row | {"time_ms": row["time_ms"] * 2} if row["status"] == "predicted" else dict(row) for row in right]
-    write_json(path, older, samples, run)
-    content = gzip.decompress(record_example.example_of(path, "b05810a", "c0ffee1")).decode()
-    rows, kept, told = json_file.parse_results(content, "example")
-    assert [row["time_ms"] for row in rows] == pytest.approx([row["time_ms"] for row in right], rel=1e-9)
-    assert kept == samples
-    assert (told["predicted_again"]["rows"], told["predicted_again"]["commit"]) == (40, "c0ffee1")
-    copied = [number for number, row in enumerate(older) if row["case"] == older[1]["case"]][-1]
-    older[copied]["time_ms"] *= 2
-    write_json(path, older, samples, run)
-    with pytest.raises(ValueError, match="copies of a shape"):
-        record_example.example_of(path, "b05810a", "c0ffee1")
     monkeypatch.delitem(sys.modules, "record_example")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,38 +172,6 @@ def roofs() -> Roofs:
     return Roofs("Test", "", "", "", 1e-6, tuple(points))
 
 
-def test_a_format_without_a_kernel_is_as_efficient_as_measured_kernels() -> None:
-    """FP8 is predicted at half of the roof, as FP16 was measured: less than twice as fast."""
-    executor = Pretended(roofs=roofs())
-    found = answered(ModelRequest(LLAMA, (point(), point(weights="fp8_e4m3"))), executor)
-    rows = found.frame[(found.frame["weights"] == "fp8_e4m3") & (found.frame["operation"] == "gemm")]
-    assert set(rows["status"]) == {"predicted"}
-    assert rows["time_ms"].notna().all()
-    narrow = found.steps.iloc[1]
-    assert narrow["measured_pct"] < 50
-    assert found.time_ms is not None
-    assert 1.8 < found.time_ms / narrow["time_ms"] < 2
-    assert rows["pct_attainable"].tolist() == pytest.approx([50] * len(rows), rel=0.02)
-    assert all(fact in rows["reason"].iloc[0] for fact in ("fp16", "50%"))
-    # The same as for a format that was not asked for.
-    lines = found.formats.set_index("weights")
-    assert lines.loc["int8", "time_ms"] == pytest.approx(narrow["time_ms"], rel=0.01)
-
-
-@pytest.mark.parametrize(("limiter", "narrower"), [("memory", 0.5), ("latency", 1.0), ("kernel", 1.0)])
-def test_a_prediction_has_the_launch_time_of_the_measured_row(limiter: str, narrower: float) -> None:
-    """The launch is a large part of a short product, and does not shrink with the bytes."""
-    names = [column.name for column in schema.all_columns()]
-    wide = dict.fromkeys(names) | {"operation": "gemm", "precision": "fp16", "M": 1, "N": 512, "K": 512, "beta": 0}
-    wide |= {"time_ms": 0.02, "limiter": limiter, "status": "ok"}
-    row = wide | {"precision": "fp8_e4m3", "time_ms": None, "limiter": None, "status": "predicted"}
-    row = llm_executor.predict_row(row, roofs(), [wide | {"peak_gb_s": 4814.304}])
-    assert row["time_ms"] == pytest.approx(0.02 * narrower, rel=0.02)
-    # The theoretical peak is the device's, as its driver says it, in measured and in predicted rows.
-    assert row["peak_gb_s"] == 4814.304
-    assert row["pct_peak"] == pytest.approx(100 * row["bandwidth_gb_s"] / 4814.304)
-
-
 def test_a_narrow_cache_stays_narrow_in_other_formats() -> None:
     """BF16 and FP16 have the same bytes of weights and cache, and so the same time."""
     lines = bwprof.model_step("llama-3.1-8b", device="H200", batch=16, kv="int8").formats.set_index("weights")
@@ -212,14 +179,6 @@ def test_a_narrow_cache_stays_narrow_in_other_formats() -> None:
     assert lines.loc["bf16", "time_ms"] == pytest.approx(lines.loc["fp16", "time_ms"])
     plain = bwprof.model_step("llama-3.1-8b", device="H200").formats.set_index("weights")["kv"]
     assert plain[["fp32", "fp16", "bf16", "int8"]].tolist() == ["fp32", "fp16", "bf16", "fp16"]
-
-
-def test_without_roofs_a_missing_kernel_has_no_time() -> None:
-    found = answered(ModelRequest(LLAMA, (point(weights="fp8_e4m3"),)))
-    assert found.tokens_s is None
-    assert found.steps["reason"].str.contains("fp8_e4m3.*--no-roofs").all()
-    assert found.steps["reason"][0] in found.answer
-    assert any("FP8_E4M3" in note and found.steps["reason"][0] in note for note in found.notes())
 
 
 def test_a_note_names_unknown_limits() -> None:
@@ -469,23 +428,6 @@ def test_a_step_is_predicted_as_its_operations_are(device: str, tmp_path: Path) 
     assert norms["time_ms"] == pytest.approx(1e3 * norms["count"] * float(each), rel=0.1)
     kept = ModelStep.from_frame(bwprof.load(tmp_path / "step.json"))
     assert kept.left_out["time_ms"].tolist() == pytest.approx(step.left_out["time_ms"].tolist(), rel=1e-12)
-
-
-def test_efficiency_is_learned_from_the_roofs_of_the_prediction() -> None:
-    """The catalog's streams of that card are not used."""
-    own = replace(roofs(), device="NVIDIA H200")
-    rows = bwprof.predict("gemm", device=own, precision="fp16", efficiency=0.5, M=1, N=[4096, 8192], K=[2048, 4096])
-    rows["status"] = "ok"
-    row = frames.to_rows(bwprof.predict("gemm", device=own, precision="int8", M=1, N=3072, K=3072))[0] | {
-        "time_ms": None
-    }
-    found = llm_executor.predict_row(row, own, frames.to_rows(rows))
-    assert all(fact in found["reason"] for fact in ("4 rows", "NVIDIA H200", "fp16"))
-    alone = bwprof.predict(
-        "gemm", device=own, precision="int8", M=1, N=3072, K=3072, efficiency=bwprof.efficiency(rows, own)
-    )
-    assert found["time_ms"] == alone["time_ms"].item()
-    assert found["pct_attainable"] == pytest.approx(50, abs=8)
 
 
 def streams_dict(floor: object = 1, mix: object = 1, sizes: object = (1, 2), times: object = (1, 2)) -> dict[str, Any]:

@@ -162,11 +162,9 @@ def test_a_hot_row_has_no_dram_roof() -> None:
     ] * 5
 
 
-def outcome(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> Outcome:
-    """A row as measuring makes it from a result: 100 MB read, 10^6 FLOP."""
-    made = row("a", "fp32", flops=10**6, arithmetic_intensity=0.01)
-    made.update(bytes_read=100_000_000, bytes_written=0, status=None, flags=None)
-    result = {
+def result_of(median_ns: float, **more: object) -> dict[str, Any]:
+    """A case's measurement without doubts."""
+    return {
         "median_ns": median_ns,
         "lo_ns": median_ns,
         "hi_ns": median_ns,
@@ -202,8 +200,15 @@ def outcome(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> Outcome:
             **dict.fromkeys(("energy_j", "power_w", "sm_clock_mhz", "mem_clock_mhz", "temperature_c"), math.nan),
             "throttle": "",
         },
+        **more,
     }
-    result.update(more)
+
+
+def outcome(median_ns: float, roofs: Roofs = ROOFS, **more: object) -> Outcome:
+    """A row as measuring makes it from a result: 100 MB read, 10^6 FLOP."""
+    made = row("a", "fp32", flops=10**6, arithmetic_intensity=0.01)
+    made.update(bytes_read=100_000_000, bytes_written=0, status=None, flags=None)
+    result = result_of(median_ns, **more)
     made["cache"] = result["cache"]
     return operation.finish_row(made, result, Context("run-1", "cpu", FACTS, roofs))
 

@@ -181,7 +181,7 @@ COLUMNS = (
 MEASURED, PREDICTED = "ok", "predicted"
 ASSUMED = "assumed: 1"
 NO_GAIN = ": no gain"
-_LIMITER_TEXTS = {"memory": "memory", "compute": "arithmetic", "latency": "launch latency", "kernel": "own kernel"}
+_LIMITER_TEXTS = {"compute": "arithmetic", "latency": "launch latency", "kernel": "own kernel", "link": "link to host"}
 _SAME_TIME = 1.005
 
 

@@ -1,23 +1,19 @@
 """Run a model's steps: measure each shape once, copy its figures to all rows of that shape.
 
-Rows without a kernel are predicted from measured ones; so are all rows of a device that is not at hand.
+All rows of a device that is not at hand are predicted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from bwprof import registry
-from bwprof._core import __version__
 from bwprof.analysis.prediction import DEFAULT_EFFICIENCY
 from bwprof.analysis.prediction.catalog import Card, Streams, resolve_card
 from bwprof.analysis.prediction.efficiency import Efficiency
-from bwprof.analysis.prediction.efficiency import efficiency as learn
 from bwprof.analysis.prediction.predict import (
     interleave_devices,
     predict_rows,
@@ -25,7 +21,6 @@ from bwprof.analysis.prediction.predict import (
     resolve_efficiency,
 )
 from bwprof.analysis.prediction.workload import PredictedCase
-from bwprof.llm.figures import gain, part_from_row
 from bwprof.llm.workload import LABELS, LAYER, ModelRequest, StepPart, StepPoint
 from bwprof.measuring.function import Chain
 from bwprof.measuring.operation import DEFAULT_CACHE, Spec
@@ -36,7 +31,7 @@ from bwprof.roofs.model import Roofs
 from bwprof.roofs.obtain import RoofRequest
 from bwprof.runs.loop import Executor, rank_doubt
 from bwprof.runs.plan import Plan
-from bwprof.text.parsing import check_mapping, measured_or_none
+from bwprof.text.parsing import check_mapping
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,8 +128,7 @@ def launch_shape(row: RowDict) -> LaunchShape | None:
 class PiecesExecutor:
     """An executor of pieces, by an executor of cases: it measures each shape once.
 
-    It predicts what has no kernel if the device's roofs are known. It skips steps that do not fit the device's memory.
-    `fill_predictions` updates copies and predictions after the run.
+    It skips steps that do not fit the device's memory. `fill_copies` updates copies after the run.
     """
 
     def __init__(self, request: ModelRequest, inner: Executor[Spec | Chain], earlier: Sequence[RowDict] = ()) -> None:
@@ -170,9 +164,6 @@ class PiecesExecutor:
         outcome = self._outcomes.get(shape)
         if outcome is None or self._owners.get(shape) == key:
             outcome = self._inner.measure(piece.spec, max_seconds, deadline)
-            if outcome.row["status"] == "predicted" and self._context.roofs is not None:
-                measured = [other.row for other in self._outcomes.values() if other.row["status"] == "ok"]
-                outcome = replace(outcome, row=predict_row(outcome.row, self._context.roofs, measured))
             if outcome.row["status"] != "skipped":
                 self._outcomes[shape] = outcome
         if outcome.row["status"] != "skipped":
@@ -249,57 +240,11 @@ def _case(work: StepPart | Spec, more: int) -> PredictedCase:
     return PredictedCase(work.operation, work.params, work.precision, more=more)
 
 
-# The columns that a prediction fills in a row without a kernel.
-_PREDICTED = (
-    *("time_ms", "time_ms_lo", "time_ms_hi", "bandwidth_gb_s", "tflops", "attainable_gb_s", "ceiling_gb_s"),
-    *("peak_gb_s", "pct_peak", "pct_ceiling", "pct_attainable", "pct_roofline", "pct_limit"),
-    *("roofline_tflops", "ridge", "bound", "limiter"),
-)
-
-
-def predict_row(row: RowDict, roofs: Roofs, measured: Sequence[RowDict]) -> RowDict:
-    """Predict a row without a kernel, from the device's roofs and measured rows.
-
-    Its kernel is as efficient as the one measured on the same shape in another precision; else as the measured rows
-    are; else as by default.
-    """
-    from bwprof.results.frame import from_rows, to_rows
-
-    part, card, shape = part_from_row(row), resolve_card(roofs), _shape_in_any_precision(row)
-    efficiency: Any = DEFAULT_EFFICIENCY
-    reason = ""
-    same = next((other for other in measured if _shape_in_any_precision(other) == shape), None)
-    if same is not None:
-        best, best_of_same = best_ms([part, part_from_row(same)], card)
-        expected = same["time_ms"] * gain(same, best_of_same, best)
-        floor = card.streams.floor_seconds * 1e3  # which a kernel's efficiency does not change
-        efficiency = (best - floor) / (expected - floor) if expected > best > floor else 1.0
-        reason = (
-            f"as good as the kernel of {same['precision']} measured on this shape, {efficiency:.0%} of the nearer roof"
-        )
-    elif measured:
-        with suppress(ValueError):  # these rows teach nothing
-            efficiency = learn(from_rows(measured), roofs)
-    predicted = to_rows(predict_rows([_case(part, part.more)], roofs, efficiency))[0]
-    # Measured rows have the driver's theoretical bandwidth, which differs a little from the data sheet's.
-    peak = next((value for other in [row, *measured] if (value := measured_or_none(other.get("peak_gb_s")))), None)
-    speed = measured_or_none(predicted["bandwidth_gb_s"])
-    if peak is not None and speed is not None:
-        predicted |= {"peak_gb_s": peak, "pct_peak": 100 * speed / peak}
-    reason = reason or str(predicted["reason"]).removeprefix("predicted: ")
-    return row | {name: predicted[name] for name in _PREDICTED} | {"reason": reason}
-
-
-def _shape_in_any_precision(row: RowDict) -> tuple[Any, ...]:
-    operation, _, params = launch_shape(row) or ("", "", ())
-    return operation, params
-
-
 _OWN = ("case", *LABELS)  # the columns that a copy does not share with its original
 
 
-def fill_predictions(store: Store) -> None:
-    """Update a run's copies and predictions from the final rows of each shape.
+def fill_copies(store: Store) -> None:
+    """Update a run's copies from the final row of each shape.
 
     Called at the end of a run, also of an interrupted or resumed one.
     """
@@ -310,20 +255,6 @@ def fill_predictions(store: Store) -> None:
         if store.rows[origin]["time_ms"] != row["time_ms"]:
             copy = dict(store.rows[origin]) | {name: row[name] for name in _OWN}
             store.replace(number, copy, store.samples[origin])
-    roofs = _read_roofs(store.run)
-    if roofs is None:
-        return
-    measured = [store.rows[number] for number in sorted(final.values())]
-    predictions: dict[LaunchShape, RowDict] = {}
-    for number, row in enumerate(store.rows):
-        shape = launch_shape(row)
-        if row["status"] != "predicted" or shape is None:
-            continue
-        if shape not in predictions:
-            predictions[shape] = predict_row(row, roofs, measured)
-        if predictions[shape]["time_ms"] != row["time_ms"]:
-            now = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"), "bwprof_version": __version__}
-            store.replace(number, dict(predictions[shape]) | {name: row[name] for name in _OWN} | now)
 
 
 def _find_final_rows(rows: Sequence[RowDict]) -> dict[LaunchShape, int]:

@@ -58,10 +58,6 @@ class StepFigures:
     def may_fit(self) -> bool:
         return self.fit is None or self.fit.fits
 
-    @property
-    def is_predicted(self) -> bool:
-        return any(row["status"] == "predicted" for row in self.rows)
-
 
 def compute_steps(request: ModelRequest, rows: Sequence[StepRow], memory_bytes: int | None) -> list[StepFigures]:
     """Compute the requested steps that have rows, in the request's order."""
@@ -82,7 +78,9 @@ def _compute_step(
 ) -> StepFigures:
     moved = sum(int(row["count"]) * ((row["bytes_read"] or 0) + (row["bytes_written"] or 0)) for row in rows)
     read = _sum_read_bytes(request, point, rows)
-    missing = "; ".join(dict.fromkeys(_why_no_time(row) for row in rows if row["time_ms"] is None))
+    missing = "; ".join(
+        dict.fromkeys(f"{row['status']}: {row['reason'] or 'no time'}" for row in rows if row["time_ms"] is None)
+    )
     step = StepFigures(point, tuple(rows), fit, moved, read, missing=missing)
     if missing or not step.may_fit:
         return step
@@ -138,15 +136,6 @@ def _sum_read_bytes(request: ModelRequest, point: StepPoint, rows: Sequence[Step
     return read
 
 
-def _why_no_time(row: StepRow) -> str:
-    if row["status"] == "predicted" and row.get("attainable_gb_s") is None:
-        return (
-            f"no kernel takes {row['precision']} here, and without the device's roofs its time cannot be predicted: "
-            "measure with them (without --no-roofs, roofs=False)"
-        )
-    return f"{row['status']}: {row['reason'] or 'no time'}"
-
-
 def operation_lines(step: StepFigures) -> list[dict[str, Any]]:
     """Return a line for each operation of a step, with its share of the step's time."""
     lines = []
@@ -195,23 +184,21 @@ def _moved_bytes(part: StepPart) -> int:
 
 def compute_layers(
     request: ModelRequest, steps: Sequence[StepFigures], rows: Sequence[StepRow]
-) -> tuple[list[dict[str, Any]], list[StepPoint]]:
-    """Return a line for each layer in one graph, and the steps that have none because they are predicted.
+) -> list[dict[str, Any]]:
+    """Return a line for each layer in one graph.
 
     A line has the time of a layer's operations in one graph, the sum of their own times, and why there is no time.
     """
     by_point = {astuple(step.point): step for step in steps}
     layers = []
-    absent = {step.point: None for step in steps if request.chain and step.is_predicted}
     for row in rows:
         step = by_point.get(tuple(row[name] for name in _POINT)) if row["role"] == LAYER else None
-        if step is not None and not (row["status"] == "skipped" and step.is_predicted):
+        if step is not None:
             reason = None if row["time_ms"] is not None else f"{row['status']}: {row['reason']}"
             together, own = row["time_ms"], _sum_of_layer(request, step)
             times = {"together_ms": together, "sum_ms": own, "ratio": together / own if together and own else None}
             layers.append({**asdict(step.point), **times, "reason": reason})
-            absent.pop(step.point, None)
-    return layers, [*absent]
+    return layers
 
 
 def _sum_of_layer(request: ModelRequest, step: StepFigures) -> float | None:

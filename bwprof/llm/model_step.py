@@ -180,7 +180,7 @@ def model_step(
         part.run,
         TimeBudget(None, options.max_total_seconds, started, max_seconds=case_seconds),
         options,
-        executor.fill_predictions,
+        executor.fill_copies,
     )
     return ModelStep.from_frame(frame)
 

@@ -73,7 +73,7 @@ class ModelStep:
         self._steps = figures.compute_steps(request, rows, memory_bytes)
         if not self._steps:
             raise ValueError("the rows hold no step of a model")
-        self._layers, self._without_layer = figures.compute_layers(request, self._steps, rows)
+        self._layers = figures.compute_layers(request, self._steps, rows)
         self._first = next((step for step in self._steps if step.time_ms is not None), self._steps[0])
         best = None if card is None else lambda parts: executor.best_ms(parts, card)
         self._formats = FormatComparison(request, self._steps, self._first, best)
@@ -260,9 +260,6 @@ class ModelStep:
         """Return what the figures assume, and what they omit."""
         untimed = {step.point.weights: step.missing for step in self._steps if step.missing and step.may_fit}
         notes = [f"No time for weights {format_name(name)}: {missing}." for name, missing in untimed.items()]
-        if self._without_layer:
-            pairs = dict.fromkeys(f"{format_name(p.weights)} (cache {format_name(p.kv)})" for p in self._without_layer)
-            notes.append(f"No layer in one graph of weights {', '.join(pairs)}: predicted, as no kernel runs it here.")
         if not self._memory:
             notes.append("Whether it fits is not known: name the memory (memory=, in bytes; --memory 24G).")
         elif self.request.memory_bytes is None and self._card is not None and self._card.memory_of == "data sheet":

@@ -23,8 +23,9 @@ AT_ROOF = 0.95
 ABOVE_ROOF = 1.05
 ABOVE_PEAK = 1.005  # of a theoretical peak: a median is known to half a percent
 
-# What may limit; the first two are the sides of the ridge. Arrays hold codes: the place from 1 on, 0 for unknown.
-LIMITERS = ("memory", "compute", "latency", "kernel")
+# What may limit; the first two are the sides of the ridge, and rows of copies to and from the host alone say the last
+# one (`measuring.operation`). Arrays hold codes: the place from 1 on, 0 for unknown.
+LIMITERS = ("memory", "compute", "latency", "kernel", "link")
 _MEMORY, _COMPUTE, _LATENCY, _KERNEL = range(1, 5)
 
 NumberOrArray = Any  # a float, or an array of floats; NaN: unknown

@@ -76,6 +76,8 @@ typedef struct bw_management {
     char driver[64];      /* full version; "" = not known */
     int ecc, persistence; /* 1 = on, 0 = off, -1 = not known */
     double power_limit_w; /* NaN = not known */
+    char link[32];        /* to the host: "PCIe 5.0 x16"; "" = not known */
+    double link_gb_s;     /* what it carries in each direction, in theory; NaN = not known */
 } bw_management;
 
 enum { BW_LIBRARIES_MAX = 4 }; /* of one backend */
@@ -139,6 +141,7 @@ typedef struct bw_variant {
     /* Everything between the inputs and the result is FP32: it is held to the result's rounding alone. Otherwise
      * intermediate results may be rounded to the precision, too (bw_op.tolerance). */
     bool rounds_once;
+    bool pageable; /* operands on the host lie in ordinary memory, which a device cannot reach by itself */
     /* NULL when it runs this shape on this device, else why not (a whole sentence's worth, static text). */
     const char *(*refuses)(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
     bool (*prefers)(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
@@ -298,6 +301,10 @@ typedef struct bw_memory_calls {
     /* Optional: the same for buffer sets, where it matters which processor a part's memory is near. */
     bw_status (*allocate_sets)(bw_device *device, int64_t sets, const bw_set_layout *layout, void **out);
     void (*release)(bw_device *device, void *memory, int64_t bytes);
+    /* The host's memory, for operands that lie there; NULL where no operation has any. Page-locked unless `pageable`:
+     * the device then reaches it by the same address. */
+    bw_status (*allocate_host)(bw_device *device, int64_t bytes, bool pageable, void **out);
+    void (*release_host)(bw_device *device, void *memory, bool pageable);
     /* Blocks [0, count) of operand `operand` for `seed`, as bw_input_fill makes them. */
     bw_status (*fill)(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out);
     bw_status (*poison)(bw_device *device, void *memory, int64_t bytes); /* every byte 0xff */

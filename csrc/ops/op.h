@@ -67,6 +67,7 @@ typedef enum bw_recipe {
 typedef struct bw_operand {
     const char *name;
     bool present; /* absent operands keep their place: those after them keep their numbers, hence their inputs */
+    bool on_host; /* it lies in the host's memory, not in the device's */
     bw_role role;
     bw_dtype dtype;
     bw_recipe recipe;
@@ -124,6 +125,7 @@ typedef struct bw_op {
     bw_formula formula;  /* what bw_op_cost works out */
     const char *list;    /* the operand (BW_RECIPE_LIST) that a caller may give as a list of lengths; NULL = none */
     bool is_stream;      /* one of the four streams that the roofs are made of */
+    bool is_link;        /* its bytes cross the link between host and device, which is its roof */
     bool is_product; /* the one whose best rate is the measured arithmetic roof; its parameters with a unit are sizes */
 
     /* Works out parameters whose value 0 asks for it. NULL: there are none. */

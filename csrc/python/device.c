@@ -164,7 +164,7 @@ static PyObject *device_conditions(PyObject *object, PyObject *Py_UNUSED(unused)
 }
 
 static bw_status ask_management(const bw_session *session, bw_management *out) {
-    *out = (bw_management){.ecc = -1, .persistence = -1, .power_limit_w = NAN};
+    *out = (bw_management){.ecc = -1, .persistence = -1, .power_limit_w = NAN, .link_gb_s = NAN};
     if (session->backend->sensors) session->backend->sensors->management(session->device, out);
     return BW_OK;
 }
@@ -176,9 +176,10 @@ static PyObject *truth_or_none(int value) {
 static PyObject *device_management(PyObject *object, PyObject *Py_UNUSED(unused)) {
     bw_management found, *const m = &found;
     CORE_TRY(CORE_RUN, object, ask_management(session, &found));
-    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:d}", "library", core_text(m->library), "note", core_text(m->note),
-                         "driver", core_text(m->driver), "ecc", truth_or_none(m->ecc), "persistence",
-                         truth_or_none(m->persistence), "power_limit_w", m->power_limit_w);
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:N,s:d,s:N,s:d}", "library", core_text(m->library), "note",
+                         core_text(m->note), "driver", core_text(m->driver), "ecc", truth_or_none(m->ecc),
+                         "persistence", truth_or_none(m->persistence), "power_limit_w", m->power_limit_w, "link",
+                         core_text(m->link), "link_gb_s", m->link_gb_s);
 }
 
 static bw_status ask_libraries(const bw_session *session, bw_library_info out[BW_LIBRARIES_MAX], int *count) {

@@ -51,12 +51,13 @@ static PyObject *operations(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unu
     PyObject *list = PyList_New(0);
     for (int i = 0; list && i < bw_op_count(); i++) {
         const bw_op *op = bw_op_at(i);
-        PyObject *item = Py_BuildValue(
-            "{s:s,s:s,s:s,s:O,s:O,s:O,s:N,s:{s:s,s:s,s:s},s:N,s:N}", "name", op->name, "family", op->family, "text",
-            op->text, "takes_kv_lens", op->list ? Py_True : Py_False, "is_stream", op->is_stream ? Py_True : Py_False,
-            "is_product", op->is_product ? Py_True : Py_False, "precisions", precision_names(op->precisions),
-            "formulas", "bytes_read", op->formula.bytes_read, "bytes_written", op->formula.bytes_written, "flops",
-            op->formula.flops, "params", params_list(op), "variants", variants_dict(i));
+        PyObject *item =
+            Py_BuildValue("{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:N,s:{s:s,s:s,s:s},s:N,s:N}", "name", op->name, "family",
+                          op->family, "text", op->text, "takes_kv_lens", op->list ? Py_True : Py_False, "is_stream",
+                          op->is_stream ? Py_True : Py_False, "is_link", op->is_link ? Py_True : Py_False, "is_product",
+                          op->is_product ? Py_True : Py_False, "precisions", precision_names(op->precisions),
+                          "formulas", "bytes_read", op->formula.bytes_read, "bytes_written", op->formula.bytes_written,
+                          "flops", op->formula.flops, "params", params_list(op), "variants", variants_dict(i));
         core_append(&list, item);
     }
     return list;

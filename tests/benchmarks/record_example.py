@@ -1,13 +1,10 @@
 """Make an example of a run: one of the recorded runs that `bwprof.load_example` gives.
 
-    python3 tests/benchmarks/record_example.py RUN --name h200 --commit SHA [--predicted-by SHA] [--folder FOLDER]
+    python3 tests/benchmarks/record_example.py RUN --name h200 --commit SHA [--folder FOLDER]
 
 RUN is a run's folder or its .json file. What the run says of its device, driver and versions stays, with the raw
 samples; what tells on which machine it was made goes: host, user's paths, command line, environment, identifiers of the
 board. The same run gives the same file, byte for byte.
-
-With --predicted-by the rows of a model's run that nothing measured are made anew of those that were, by the rule of the
-bwprof that runs this; the metadata say so under `predicted_again`.
 """
 
 from __future__ import annotations
@@ -19,11 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bwprof._core import __version__
-from bwprof.llm.executor import fill_predictions
 from bwprof.results import json_file, reader
-from bwprof.results.schema import RowDict
-from bwprof.results.writer import Store
 
 FOLDER = Path(__file__).resolve().parents[2] / "bwprof" / "data" / "examples"
 # Keys of the run's metadata that are left out, wherever they stand in it.
@@ -75,34 +68,11 @@ def telling(document: Any, secrets: set[str]) -> list[str]:
     ]
 
 
-def predicted_again(
-    rows: list[RowDict], samples: list[list[float] | None], run: dict[str, Any], commit: str
-) -> list[RowDict]:
-    """The rows, predictions among them by the present rule, which `run` tells; as old as they were."""
-    store = Store(run, rows=[dict(row) for row in rows], samples=samples)
-    fill_predictions(store)
-    old = [{name: row[name] for name in ("timestamp", "replaces")} for row in rows]
-    made = [dict(row) | own for row, own in zip(store.rows, old, strict=True)]
-    anew = [number for number, row in enumerate(rows) if row != made[number]]
-    if any(rows[number]["status"] != "predicted" for number in anew):
-        raise ValueError("measured rows would change: copies of a shape differ")
-    run["predicted_again"] = {
-        "rows": len(anew),
-        "commit": commit,
-        "bwprof_version": __version__,
-        "text": "predicted rows made anew of the run's own measured rows and roofs, by the rule of this commit",
-    }
-    return made
-
-
-def example_of(path: Path, commit: str, predicted_by: str | None = None) -> bytes:
+def example_of(path: Path, commit: str) -> bytes:
     """The file's content; ValueError for what is no commit, and for a run that would tell where it was made."""
-    for option, given in (("--commit", commit), ("--predicted-by", predicted_by)):
-        if given is not None and not re.fullmatch(r"[0-9a-f]{7,40}", given):
-            raise ValueError(f"{option} is '{given}': 7 to 40 hexadecimal digits are needed")
+    if not re.fullmatch(r"[0-9a-f]{7,40}", commit):
+        raise ValueError(f"--commit is '{commit}': 7 to 40 hexadecimal digits are needed")
     rows, samples, run = reader.read_rows(path)
-    if predicted_by is not None:
-        rows = predicted_again(rows, samples, run, predicted_by)
     secrets = {str(row[name]) for row in rows for name in ("hostname", "device_uuid") if row[name]}
     rows = [row | {"hostname": None, "device_uuid": None} for row in rows]
     run = without_machine(run) | {"commit": commit}
@@ -118,10 +88,9 @@ def main() -> None:
     parser.add_argument("run", type=Path, metavar="RUN")
     parser.add_argument("--name", required=True)
     parser.add_argument("--commit", required=True, metavar="SHA", help="of the bwprof that measured it")
-    parser.add_argument("--predicted-by", metavar="SHA", help="make predicted rows anew: of the bwprof that does")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     given = parser.parse_args()
-    content = example_of(given.run, given.commit, given.predicted_by)
+    content = example_of(given.run, given.commit)
     (given.folder / f"{given.name}.json.gz").write_bytes(content)
 
 

@@ -96,6 +96,8 @@ static void expect_values(const use *use) {
     CHECK_EQUAL(m->ecc, 1);
     CHECK_EQUAL(m->persistence, 0);
     CHECK(m->power_limit_w == 700, "limit %g", m->power_limit_w);
+    CHECK(strcmp(m->link, "PCIe 5.0 x16") == 0, "link %s", m->link);
+    CHECK(fabs(m->link_gb_s - 63.015384615) < 1e-6, "link %g", m->link_gb_s); /* 32 GT/s, 128 bits of 130, 16 lanes */
     CHECK(m->note[0] == '\0', "note %s", m->note);
 }
 
@@ -144,7 +146,7 @@ static int unknown_values(const use *use) {
     const bw_management *m = &use->management;
     return !(c->sm_clock_mhz == 1755) + !(c->mem_clock_mhz == 3201) + !(fabs(c->power_w - 412.345) < 1e-9) +
            !(c->temperature_c == 61) + isnan(c->energy_j) + (c->throttle != 0) + (m->driver[0] == '\0') + (m->ecc < 0) +
-           (m->persistence < 0) + isnan(m->power_limit_w);
+           (m->persistence < 0) + isnan(m->power_limit_w) + isnan(m->link_gb_s);
 }
 
 /* One failure costs at most one value (two, where one function reads two clocks), and is said. */
@@ -179,7 +181,7 @@ static void nvml_every_loader_call_fails_in_turn(int op_index) {
         expect_closed(&library, what);
         if (!reached) break;
     }
-    CHECK_EQUAL(at, 18);     /* dlopen, five symbols that are needed, eleven that are not, then none */
+    CHECK_EQUAL(at, 20);     /* dlopen, five symbols that are needed, thirteen that are not, then none */
     CHECK_EQUAL(refused, 6); /* the first six */
     unload(&library);
 }
@@ -198,7 +200,7 @@ static void nvml_every_call_fails_in_turn(int op_index) {
             expect_cost(&use, library.state->failed_call, 1);
             expect_closed(&library, library.state->failed_call);
             if (!library.state->failed) {
-                CHECK(at > 15, "only %d calls", (int)at);
+                CHECK(at > 17, "only %d calls", (int)at);
                 break;
             }
         }

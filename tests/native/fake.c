@@ -109,6 +109,22 @@ static void release(bw_device *device, void *memory, int64_t bytes) {
     free(memory);
 }
 
+/* Memory of the host, of which there is enough. */
+static bw_status allocate_host(bw_device *device, int64_t bytes, bool pageable, void **out) {
+    (void)device, (void)pageable;
+    BW_TRY(fake_called("allocate_host"));
+    *out = aligned_alloc(256, (size_t)bytes);
+    if (!*out) return bw_fail(BW_CODE_MEMORY, "no host memory for %lld bytes", (long long)bytes);
+    fake.live_allocations++;
+    return BW_OK;
+}
+
+static void release_host(bw_device *device, void *memory, bool pageable) {
+    (void)device, (void)pageable;
+    fake.live_allocations--;
+    free(memory);
+}
+
 static bw_status fill(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out) {
     (void)device;
     BW_TRY(fake_called("fill"));
@@ -304,8 +320,10 @@ static bw_status launch_row(int row, const bw_launch *launch) {
 /* ---- variants ---- */
 
 static bw_status prepare_row(int row, const bw_launch *sets, int64_t set_count, void **state) {
-    int present = 0; /* an operand that every set has */
-    while (!sets[0].operand[present]) present++;
+    int present = 0, count; /* an operand that every set has, on the device */
+    bw_operand operands[BW_MAX_OPERANDS];
+    BW_TRY(bw_op_operands(bw_op_at(fake.op_index), sets[0].dims, sets[0].precision, operands, &count));
+    while (!sets[0].operand[present] || operands[present].on_host) present++;
     BW_TRY(fake_called("prepare"));
     for (int64_t i = 1; i < set_count; i++) {
         if (sets[i].set != i) return bw_fail(BW_CODE_DEVICE, "set %d says that it is %d", (int)i, (int)sets[i].set);
@@ -537,8 +555,8 @@ static const bw_device_calls device_calls = {.count = device_count,
                                              .synchronize = synchronize,
                                              .variants = variants,
                                              .limit_threads = limit_threads};
-static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, release, fill,
-                                             poison,        copy,     copy, copy,    gather};
+static const bw_memory_calls memory_calls = {device_memory, allocate, NULL, release, allocate_host, release_host,
+                                             fill,          poison,   copy, copy,    copy,          gather};
 static const bw_plan_calls plan_calls = {empty_work, plan_create, plan_run,  plan_host_ns,
                                          plan_free,  NULL,        plan_late, plan_busy_ns};
 static const bw_sensor_calls sensor_calls = {.read = conditions};

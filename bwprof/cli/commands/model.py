@@ -175,7 +175,7 @@ def _job(
     def executor(inner: ChildExecutor) -> llm_executor.PiecesExecutor:
         return llm_executor.PiecesExecutor(question, inner, earlier)
 
-    return runner.Job(plan, items, "model", executor, _show, llm_executor.fill_predictions)
+    return runner.Job(plan, items, "model", executor, _show, llm_executor.fill_copies)
 
 
 def _show(store: Store, _folder: Path | None, screen: Console) -> None:

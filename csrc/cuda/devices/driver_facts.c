@@ -91,6 +91,22 @@ static bw_status read_attribute(bw_device *device, enum cudaDeviceAttr attribute
     return BW_OK;
 }
 
+/* An older driver does not know the attribute. */
+static bw_status read_numa_node(bw_device *device) {
+    int node = -1;
+#if CUDART_VERSION >= 12030
+    cudaError_t error = BW_CUDA_ERROR(&device->api, get_attribute(&node, cudaDevAttrHostNumaId, device->index));
+    if (error == cudaErrorInvalidValue) {
+        (void)device->api.last_error();
+        node = -1;
+    } else {
+        BW_TRY(bw_cuda_status(&device->api, error, "get_attribute", __FILE__, __LINE__));
+    }
+#endif
+    device->own_facts.host_numa_node = node;
+    return BW_OK;
+}
+
 bw_status bw_cuda_facts_read(bw_device *device) {
     bw_device_facts *facts = &device->facts;
     bw_own_facts *own = &device->own_facts;
@@ -105,6 +121,7 @@ bw_status bw_cuda_facts_read(bw_device *device) {
     BW_TRY(read_attribute(device, cudaDevAttrMemoryClockRate, &own->memory_clock_khz));
     BW_TRY(read_attribute(device, cudaDevAttrGlobalMemoryBusWidth, &own->bus_bits));
     BW_TRY(read_attribute(device, cudaDevAttrClockRate, &clock_khz));
+    BW_TRY(read_numa_node(device));
     facts->own = own;
     own->major = (int)major;
     own->minor = (int)minor;
@@ -123,7 +140,8 @@ int bw_cuda_more_facts(const bw_device *device, bw_fact out[BW_FACTS_MAX]) {
                              {"minor", own->minor},
                              {"shared_bytes", own->shared_bytes},
                              {"memory_clock_khz", own->memory_clock_khz},
-                             {"bus_bits", own->bus_bits}};
+                             {"bus_bits", own->bus_bits},
+                             {"host_numa_node", own->host_numa_node}};
     memcpy(out, found, sizeof found);
     return sizeof found / sizeof found[0];
 }

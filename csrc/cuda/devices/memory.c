@@ -1,6 +1,7 @@
 /* A device's memory: allocation, filling, copies. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "cuda/launch/service.h"
 #include "cuda/runtime/calls.h"
@@ -34,6 +35,36 @@ static void release(bw_device *device, void *memory, int64_t bytes) {
     if (!memory) return;
     bw_status_free(bw_cuda_enter(device));
     BW_CUDA_IGNORE(&device->api, memory_free(memory));
+}
+
+/* More than half of the host's memory is refused: pages that are locked, or not there, take other programs down. */
+static bw_status allocate_host(bw_device *device, int64_t bytes, bool pageable, void **out) {
+    const int64_t most = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
+    *out = NULL;
+    if (bytes > most) {
+        return bw_fail(BW_CODE_MEMORY, "%lld bytes of the host's memory are needed, %lld may be taken",
+                       (long long)bytes, (long long)most);
+    }
+    if (pageable) {
+        *out = aligned_alloc(256, (size_t)bytes);
+        return *out ? BW_OK : bw_fail(BW_CODE_MEMORY, "no host memory for %lld bytes", (long long)bytes);
+    }
+    BW_TRY(bw_cuda_enter(device));
+    cudaError_t error = BW_CUDA_ERROR(&device->api, host_allocate(out, (size_t)bytes, cudaHostAllocDefault));
+    if (error != cudaErrorMemoryAllocation) {
+        return bw_cuda_status(&device->api, error, "host_allocate", __FILE__, __LINE__);
+    }
+    (void)device->api.last_error();
+    return bw_fail(BW_CODE_MEMORY, "no page-locked host memory for %lld bytes", (long long)bytes);
+}
+
+static void release_host(bw_device *device, void *memory, bool pageable) {
+    if (pageable) {
+        free(memory);
+        return;
+    }
+    bw_status_free(bw_cuda_enter(device));
+    BW_CUDA_IGNORE(&device->api, host_free(memory));
 }
 
 static bw_status fill(bw_device *device, bw_dtype dtype, uint64_t seed, int operand, int64_t count, void *out) {
@@ -96,6 +127,8 @@ const bw_memory_calls bw_cuda_memory_calls = {
     .ask = ask,
     .allocate = allocate,
     .release = release,
+    .allocate_host = allocate_host,
+    .release_host = release_host,
     .fill = fill,
     .poison = poison,
     .duplicate = duplicate,

@@ -45,7 +45,7 @@ static void management(bw_device *device, bw_management *out) {
         bw_nvml_management(nvml, out);
         return;
     }
-    *out = (bw_management){.ecc = -1, .persistence = -1, .power_limit_w = NAN};
+    *out = (bw_management){.ecc = -1, .persistence = -1, .power_limit_w = NAN, .link_gb_s = NAN};
     snprintf(out->note, sizeof out->note, "%s", bw_status_message(failure));
     bw_status_free(failure);
 }

@@ -51,7 +51,9 @@ _Static_assert(sizeof(nvml_field) == 40, "NVML's layout of a field value");
     X(nvml_result, nvmlDeviceGetTotalEnergyConsumption, (nvml_handle, unsigned long long *))       \
     X(nvml_result, nvmlDeviceGetEccMode, (nvml_handle, unsigned *, unsigned *))                    \
     X(nvml_result, nvmlDeviceGetPersistenceMode, (nvml_handle, unsigned *))                        \
-    X(nvml_result, nvmlDeviceGetEnforcedPowerLimit, (nvml_handle, unsigned *))
+    X(nvml_result, nvmlDeviceGetEnforcedPowerLimit, (nvml_handle, unsigned *))                     \
+    X(nvml_result, nvmlDeviceGetMaxPcieLinkGeneration, (nvml_handle, unsigned *))                  \
+    X(nvml_result, nvmlDeviceGetCurrPcieLinkWidth, (nvml_handle, unsigned *))
 
 struct bw_nvml {
     bw_library file;
@@ -203,9 +205,33 @@ static void note_missing(const bw_nvml *nvml, const nvml_result *results, const 
     }
 }
 
+/* Of each lane and direction, with the bits that encode bytes: 8 of 10, 128 of 130, 242 of 256. */
+static double lane_gb_s(unsigned generation) {
+    static const double rates[] = {0.0,
+                                   2.5 * 8 / 10 / 8,
+                                   5.0 * 8 / 10 / 8,
+                                   8.0 * 128 / 130 / 8,
+                                   16.0 * 128 / 130 / 8,
+                                   32.0 * 128 / 130 / 8,
+                                   64.0 * 242 / 256 / 8};
+    return generation < sizeof rates / sizeof rates[0] ? rates[generation] : 0.0;
+}
+
+/* The best generation that the device and its slot share: the present one falls while nothing is copied. */
+static nvml_result read_link(const bw_nvml *nvml, bw_management *out) {
+    unsigned generation = 0, width = 0;
+    nvml_result result = CALL(nvml, nvmlDeviceGetMaxPcieLinkGeneration, nvml->device, &generation);
+    if (result == NVML_SUCCESS) result = CALL(nvml, nvmlDeviceGetCurrPcieLinkWidth, nvml->device, &width);
+    const double gb_s = lane_gb_s(generation) * width;
+    out->link_gb_s = result == NVML_SUCCESS && gb_s > 0.0 ? gb_s : NAN;
+    if (out->link_gb_s > 0.0) snprintf(out->link, sizeof out->link, "PCIe %u.0 x%u", generation, width);
+    return result;
+}
+
 void bw_nvml_management(bw_nvml *nvml, bw_management *out) {
-    enum { READ_DRIVER, READ_ECC, READ_PERSISTENCE, READ_LIMIT, SETTINGS };
-    static const char *const names[SETTINGS] = {"driver's version", "ECC mode", "persistence mode", "power limit"};
+    enum { READ_DRIVER, READ_ECC, READ_PERSISTENCE, READ_LIMIT, READ_LINK, SETTINGS };
+    static const char *const names[SETTINGS] = {"driver's version", "ECC mode", "persistence mode", "power limit",
+                                                "link to the host"};
     nvml_result settings[SETTINGS], readings[READINGS];
     unsigned ecc = 0, pending = 0, persistence = 0, limit_mw = 0;
     bw_conditions conditions;
@@ -216,6 +242,7 @@ void bw_nvml_management(bw_nvml *nvml, bw_management *out) {
     settings[READ_ECC] = CALL(nvml, nvmlDeviceGetEccMode, nvml->device, &ecc, &pending);
     settings[READ_PERSISTENCE] = CALL(nvml, nvmlDeviceGetPersistenceMode, nvml->device, &persistence);
     settings[READ_LIMIT] = CALL(nvml, nvmlDeviceGetEnforcedPowerLimit, nvml->device, &limit_mw);
+    settings[READ_LINK] = read_link(nvml, out);
     if (settings[READ_DRIVER] != NVML_SUCCESS) out->driver[0] = '\0';
     out->ecc = settings[READ_ECC] == NVML_SUCCESS ? ecc != 0 : -1;
     out->persistence = settings[READ_PERSISTENCE] == NVML_SUCCESS ? persistence != 0 : -1;

@@ -43,11 +43,14 @@ BW_C_BEGIN
     X(memory_info, cudaMemGetInfo, (size_t *, size_t *))                                                \
     X(memory_allocate, cudaMalloc, (void **, size_t))                                                   \
     X(memory_free, cudaFree, (void *))                                                                  \
+    X(host_allocate, cudaHostAlloc, (void **, size_t, unsigned))                                        \
+    X(host_free, cudaFreeHost, (void *))                                                                \
     X(memory_set, cudaMemsetAsync, (void *, int, size_t, cudaStream_t))                                 \
     X(memory_copy, cudaMemcpyAsync, (void *, const void *, size_t, enum cudaMemcpyKind, cudaStream_t))  \
     X(stream_create, cudaStreamCreateWithFlags, (cudaStream_t *, unsigned))                             \
     X(stream_destroy, cudaStreamDestroy, (cudaStream_t))                                                \
     X(stream_synchronize, cudaStreamSynchronize, (cudaStream_t))                                        \
+    X(stream_wait_event, cudaStreamWaitEvent, (cudaStream_t, cudaEvent_t, unsigned))                    \
     X(begin_capture, cudaStreamBeginCapture, (cudaStream_t, enum cudaStreamCaptureMode))                \
     X(end_capture, cudaStreamEndCapture, (cudaStream_t, cudaGraph_t *))                                 \
     X(exchange_capture_mode, cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode *))       \

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const bw_memory_calls *memory_of(const bw_case *self) {
     return self->session->backend->memory;
@@ -12,6 +13,9 @@ static const bw_memory_calls *memory_of(const bw_case *self) {
 void *bw_case_address(const bw_case *self, int64_t set, int operand) {
     const bw_choice *choice = bw_case_choice(self);
     assert(set >= 0 && set < self->buffers.set_count && operand >= 0 && operand <= self->spec->operand_count);
+    if (operand < self->spec->operand_count && self->spec->operands[operand].on_host) {
+        return self->buffers.host + set * choice->host.set_bytes + choice->host.starts[operand];
+    }
     return self->buffers.memory + set * choice->layout.set_bytes + choice->layout.starts[operand];
 }
 
@@ -22,6 +26,11 @@ static bw_status fill_operand(const bw_case *self, int64_t set, int index) {
     bw_device *device = self->session->device;
     void *to = bw_case_address(self, set, index);
     if (!operand->present) return BW_OK;
+    if (operand->on_host) {
+        BW_TRY(self->session->backend->devices->synchronize(device)); /* no launch writes there any more */
+        bw_operand_fill(spec->op, &spec->dims, spec->seed, operand, index, to);
+        return BW_OK;
+    }
     if (operand->recipe == BW_RECIPE_POISON) return memory->poison(device, to, operand->bytes);
     if (operand->recipe == BW_RECIPE_HASH) {
         int64_t blocks = operand->bytes / bw_dtype_get(operand->dtype)->block_bytes;
@@ -54,9 +63,24 @@ bw_status bw_case_reset(bw_case *self, int64_t set) {
 
 bw_status bw_case_write(bw_case *self, int operand, const void *from) {
     const bw_operand *what = &self->spec->operands[operand];
+    void *to = bw_case_address(self, 0, operand);
     if (what->role != BW_OUT) self->buffers.own_inputs = true;
-    BW_TRY(memory_of(self)->upload(self->session->device, bw_case_address(self, 0, operand), from, what->bytes));
+    if (what->on_host) {
+        BW_TRY(self->session->backend->devices->synchronize(self->session->device));
+        memcpy(to, from, (size_t)what->bytes);
+    } else {
+        BW_TRY(memory_of(self)->upload(self->session->device, to, from, what->bytes));
+    }
     return what->role != BW_OUT ? transform(self, 0) : BW_OK;
+}
+
+bw_status bw_case_read(const bw_case *self, int operand, void *to) {
+    const bw_operand *what = &self->spec->operands[operand];
+    const void *from = bw_case_address(self, 0, operand);
+    if (!what->on_host) return memory_of(self)->download(self->session->device, to, from, what->bytes);
+    BW_TRY(self->session->backend->devices->synchronize(self->session->device));
+    memcpy(to, from, (size_t)what->bytes);
+    return BW_OK;
 }
 
 static bw_status fill_sets(bw_case *self) {
@@ -65,13 +89,14 @@ static bw_status fill_sets(bw_case *self) {
     bw_device *device = self->session->device;
     char *first = self->buffers.memory;
     int operands = self->spec->operand_count;
-    int64_t set_bytes = choice->layout.set_bytes;
+    int64_t set_bytes = choice->layout.set_bytes, host_bytes = choice->host.set_bytes;
     for (int i = 0; i < operands; i++) BW_TRY(fill_operand(self, 0, i));
     /* Scratch that a kernel reads before it wrote it shows as NaN. */
     if (choice->scratch_bytes)
         BW_TRY(memory->poison(device, first + choice->layout.starts[operands], choice->scratch_bytes));
     for (int64_t set = 1; set < self->buffers.set_count; set++) {
         BW_TRY(memory->duplicate(device, first + set * set_bytes, first, set_bytes));
+        if (host_bytes) memcpy(self->buffers.host + set * host_bytes, self->buffers.host, (size_t)host_bytes);
     }
     return self->session->backend->devices->synchronize(device);
 }
@@ -106,6 +131,10 @@ static bw_status allocate(bw_case *self) {
     BW_TRY(memory->allocate_sets ? memory->allocate_sets(device, sets, &choice->layout, &all)
                                  : memory->allocate(device, sets * choice->layout.set_bytes, &all));
     buffers->memory = all;
+    if (choice->host.set_bytes) {
+        BW_TRY(memory->allocate_host(device, sets * choice->host.set_bytes, choice->variant->pageable, &all));
+        buffers->host = all;
+    }
     return choice->workspace_bytes ? memory->allocate(device, choice->workspace_bytes, &buffers->workspace) : BW_OK;
 }
 
@@ -141,6 +170,7 @@ void bw_case_release_buffers(bw_case *self) {
     const bw_choice *choice = bw_case_choice(self);
     if (buffers->prepared && choice->variant->release) choice->variant->release(buffers->state);
     if (buffers->memory) memory->release(device, buffers->memory, buffers->set_count * choice->layout.set_bytes);
+    if (buffers->host) memory->release_host(device, buffers->host, choice->variant->pageable);
     if (buffers->workspace) memory->release(device, buffers->workspace, choice->workspace_bytes);
     free(buffers->launches);
     self->buffers = (bw_buffers){0};

@@ -12,6 +12,7 @@ enum { BW_CASE_NAME_SIZE = 256 };
 /* Operands and scratch, filled, with the present choice's variant prepared for them. */
 typedef struct bw_buffers {
     char *memory; /* all sets in one allocation */
+    char *host;   /* the same of operands in the host's memory; NULL: there are none */
     int64_t set_count;
     void *workspace;
     bw_launch *launches; /* one per set */
@@ -45,8 +46,9 @@ void bw_case_release_buffers(bw_case *self);
 /* Inputs as generated and outputs as never written, in set `set`. */
 bw_status bw_case_reset(bw_case *self, int64_t set);
 
-/* A caller's array in an operand's place, in set 0; and where an operand lies on the device. */
+/* A caller's array in an operand's place, in set 0, and back; and where an operand lies, on the device or the host. */
 bw_status bw_case_write(bw_case *self, int operand, const void *from);
+bw_status bw_case_read(const bw_case *self, int operand, void *to);
 void *bw_case_address(const bw_case *self, int64_t set, int operand);
 
 /* One launch on a set, not waited for; and launches as something to be timed, for as long as the buffers stay. */

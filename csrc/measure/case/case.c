@@ -196,8 +196,7 @@ bw_status bw_case_run(bw_case *self, const bw_case_arrays *arrays) {
     if (arrays->launch) BW_TRY(launch(self, 0));
     for (int i = 0; i < self->spec->operand_count; i++) {
         if (!arrays->out[i]) continue;
-        BW_TRY(self->session->backend->memory->download(self->session->device, arrays->out[i],
-                                                        bw_case_address(self, 0, i), self->spec->operands[i].bytes));
+        BW_TRY(bw_case_read(self, i, arrays->out[i]));
     }
     return BW_OK;
 }

@@ -53,7 +53,9 @@ bw_status bw_variant_default(const bw_op *op, const bw_dims *dims, const bw_prec
     }
     if (!chosen) {
         return bw_fail(BW_CODE_UNSUPPORTED, "%s in %s does not run on this device (%s)", op->name, precision->name,
-                       reasons[0] ? reasons : "no kernels for it");
+                       reasons[0]    ? reasons
+                       : op->is_link ? "it crosses a link between host and device: only a GPU has one"
+                                     : "no kernels for it");
     }
     *out = preferred ? preferred : chosen;
     return BW_OK;
@@ -103,20 +105,21 @@ static bw_checked_int align_up(bw_checked_int bytes) {
     return padded;
 }
 
-static bw_status lay_out(bw_choice *self, const bw_case_spec *spec) {
+/* Operands of one memory, then so much of scratch. */
+static bw_status lay_out(const bw_case_spec *spec, bool on_host, int64_t scratch_bytes, bw_set_layout *out) {
     bw_checked_int offset = bw_num(0);
     for (int i = 0; i < spec->operand_count; i++) {
-        self->layout.starts[i] = offset.value;
-        offset = align_up(bw_add(offset, bw_num(spec->operands[i].bytes)));
+        out->starts[i] = offset.value;
+        if (spec->operands[i].on_host == on_host) offset = align_up(bw_add(offset, bw_num(spec->operands[i].bytes)));
     }
-    bw_checked_int end = align_up(bw_add(offset, bw_num(self->scratch_bytes)));
-    if (end.overflow || self->scratch_bytes < 0) {
+    bw_checked_int end = align_up(bw_add(offset, bw_num(scratch_bytes)));
+    if (end.overflow || scratch_bytes < 0) {
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: one buffer set would be larger than 2^63 bytes",
                        spec->op->name);
     }
-    self->layout.starts[spec->operand_count] = offset.value;
-    self->layout.parts = spec->operand_count + 1;
-    self->layout.set_bytes = end.value;
+    out->starts[spec->operand_count] = offset.value;
+    out->parts = spec->operand_count + 1;
+    out->set_bytes = end.value;
     return BW_OK;
 }
 
@@ -131,7 +134,8 @@ static bw_status work_out(bw_choice *self, const bw_case_spec *spec, const bw_de
         return bw_fail(BW_CODE_INVALID, "%s: these sizes overflow: the workspace would be larger than 2^63 bytes",
                        spec->op->name);
     }
-    BW_TRY(lay_out(self, spec));
+    BW_TRY(lay_out(spec, false, self->scratch_bytes, &self->layout));
+    BW_TRY(lay_out(spec, true, 0, &self->host));
     return bw_cost_of(spec->op, variant, dims, precision, facts, &self->cost);
 }
 

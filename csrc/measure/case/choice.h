@@ -12,6 +12,7 @@ typedef struct bw_choice {
     bool is_fixed; /* the caller has named the variant: no other one replaces it */
     bw_cost cost;
     bw_set_layout layout; /* of each operand, then of the scratch; those that are absent take nothing */
+    bw_set_layout host;   /* of the operands that lie in the host's memory, which take nothing of the other */
     int64_t scratch_bytes, workspace_bytes;
     char note[]; /* why defaults were passed over; "" = none was */
 } bw_choice;

@@ -156,11 +156,23 @@ static bw_status compare_gathered(comparison *self, const bw_reference_row *row)
     return BW_OK;
 }
 
+/* What has arrived on the host is read where it lies. */
+static void compare_there(comparison *self, const bw_reference_row *row) {
+    const bw_operand *operand = operand_of(self, row);
+    const char *data = bw_case_address(self->content, self->set, row->operand);
+    compare_row(operand, row, &self->tolerance, data + bw_dtype_bytes(operand->dtype, row->offset), &self->worst_yet);
+}
+
 static bw_status compare_rows(comparison *self, const bw_reference *reference) {
     bw_status status = BW_OK;
     for (int64_t i = 0; i < reference->count; i++) {
         const bw_reference_row *row = &reference->rows[i];
-        bool whole = operand_of(self, row)->bytes <= WHOLE_BYTES;
+        const bw_operand *operand = operand_of(self, row);
+        bool whole = operand->bytes <= WHOLE_BYTES;
+        if (operand->on_host) {
+            compare_there(self, row);
+            continue;
+        }
         BW_GOTO(whole ? compare_whole(self, row) : compare_gathered(self, row));
     }
     BW_GOTO(compare_batch(self));

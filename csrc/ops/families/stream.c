@@ -1,4 +1,4 @@
-/* stream_read, stream_write, stream_copy, stream_triad: see ops/families/stream.h. */
+/* The streams and the copies over the link to the host: see ops/families/stream.h. */
 #include "ops/families/stream.h"
 
 #include <string.h>
@@ -32,18 +32,18 @@ static void row_range(const bw_dims *dims, int64_t row, bw_reference_row *out) {
     out->scale = 1.0;
 }
 
-#define STREAM(name_, rows_, tolerance_, ...)                           \
-    const bw_op bw_op_stream_##name_ = {.name = "stream_" #name_,       \
-                                        .family = "stream",             \
-                                        .params = params,               \
-                                        .param_count = 1,               \
-                                        .precisions = PRECISIONS,       \
-                                        .is_stream = true,              \
-                                        .operands = name_##_operands,   \
-                                        .rows = rows_,                  \
-                                        .reference = name_##_reference, \
-                                        .tolerance = tolerance_,        \
-                                        __VA_ARGS__}
+#define OPERATION(name_, rows_, tolerance_, ...)           \
+    const bw_op bw_op_##name_ = {.name = #name_,           \
+                                 .family = "stream",       \
+                                 .params = params,         \
+                                 .param_count = 1,         \
+                                 .precisions = PRECISIONS, \
+                                 .rows = rows_,            \
+                                 .tolerance = tolerance_,  \
+                                 __VA_ARGS__}
+#define STREAM(name_, rows_, tolerance_, ...)                                                     \
+    OPERATION(stream_##name_, rows_, tolerance_, .is_stream = true, .operands = name_##_operands, \
+              .reference = name_##_reference, __VA_ARGS__);
 
 static int64_t segment_count(const bw_dims *dims, const bw_precision *precision) {
     return bw_ceil_div(bw_dtype_bytes(precision->activation, dims->value[BW_STREAM_ELEMENTS]), BW_STREAM_SEGMENT_BYTES);
@@ -149,3 +149,54 @@ static bw_tolerance triad_tolerance(const bw_dims *dims, const bw_precision *pre
 
 STREAM(triad, element_rows, triad_tolerance, .flops = triad_flops, .text = "c = a + 0.5 b",
        .formula = {"2*elements*e_activation", "elements*e_activation", "2*elements"});
+
+/* An end of a copy lies on the host; the other one is not what the link moves. */
+static int to_device_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    const int count = copy_operands(dims, precision, out);
+    out[BW_LINK_A].on_host = true;
+    out[BW_LINK_B].moved = -1;
+    return count;
+}
+
+static int to_host_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    const int count = copy_operands(dims, precision, out);
+    out[BW_LINK_A].moved = -1;
+    out[BW_LINK_B].on_host = true;
+    return count;
+}
+
+static int exchange_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {
+    const int count = to_device_operands(dims, precision, out);
+    to_host_operands(dims, precision, out + count);
+    out[BW_LINK_C].name = "c";
+    out[BW_LINK_D].name = "d";
+    return 2 * count;
+}
+
+static bw_rows exchange_rows(const bw_dims *dims, const bw_precision *precision) {
+    bw_rows rows = element_rows(dims, precision);
+    rows.count *= 2;
+    return rows;
+}
+
+/* The rows of b, then those of d. */
+static bw_status exchange_reference(const bw_dims *dims, const bw_precision *precision, uint64_t seed, int64_t row,
+                                    bw_reference_row *out) {
+    const int64_t each = element_rows(dims, precision).count;
+    const bool leaves = row >= each;
+    row_range(dims, leaves ? row - each : row, out);
+    out->operand = leaves ? BW_LINK_D : BW_LINK_B;
+    bw_input_doubles(precision->activation, bw_input_key_make(seed, leaves ? BW_LINK_C : BW_LINK_A), out->offset,
+                     out->count, out->values);
+    return BW_OK;
+}
+
+OPERATION(host_to_device, element_rows, bw_tolerance_exact, .is_link = true, .operands = to_device_operands,
+          .reference = copy_reference, .text = "copy one array from the host's memory to the device's",
+          .formula = {"elements*e_activation", "0", "0"});
+OPERATION(device_to_host, element_rows, bw_tolerance_exact, .is_link = true, .operands = to_host_operands,
+          .reference = copy_reference, .text = "copy one array from the device's memory to the host's",
+          .formula = {"0", "elements*e_activation", "0"});
+OPERATION(host_device_exchange, exchange_rows, bw_tolerance_exact, .is_link = true, .operands = exchange_operands,
+          .reference = exchange_reference, .text = "copy one array to the device and another one to the host at once",
+          .formula = {"elements*e_activation", "elements*e_activation", "0"});

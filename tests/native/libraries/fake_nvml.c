@@ -126,3 +126,13 @@ int nvmlDeviceGetEnforcedPowerLimit(void *handle, unsigned *milliwatts) {
     *milliwatts = 700000;
     return reading("nvmlDeviceGetEnforcedPowerLimit", handle);
 }
+
+int nvmlDeviceGetMaxPcieLinkGeneration(void *handle, unsigned *generation) {
+    *generation = 5;
+    return reading("nvmlDeviceGetMaxPcieLinkGeneration", handle);
+}
+
+int nvmlDeviceGetCurrPcieLinkWidth(void *handle, unsigned *lanes) {
+    *lanes = 16;
+    return reading("nvmlDeviceGetCurrPcieLinkWidth", handle);
+}
