@@ -111,6 +111,23 @@ def test_a_case_has_the_footprint_that_its_cost_says(operation):
                 assert said == case.cost, variant["name"]
 
 
+UNFUSED = [
+    # 2*7*5*2 more are read, and twice 7*4 of maxima; 7*5*2 + 7*4 written
+    ("logsumexp", {"rows": 7, "columns": 5}, 196, 98),
+    ("residual_rmsnorm", {"tokens": 7, "hidden": 5}, 70, 0),  # the sum, 7*5*2, is read again
+]
+
+
+@pytest.mark.parametrize("backend", ["cpu", "cuda"])
+@pytest.mark.parametrize(("operation", "params", "read", "written"), UNFUSED)
+def test_what_is_not_fused_moves_more(operation, params, read, written, backend):
+    if backend == "cuda" and not _core.build["cuda"]:
+        pytest.skip(f"built without CUDA: {_core.build['cuda_reason']}")
+    cost = _core.cost(operation, "fp16", params, None, backend, "unfused")
+    assert cost["algorithmic_bytes_read"] - cost["bytes_read"] == read
+    assert cost["algorithmic_bytes_written"] - cost["bytes_written"] == written
+
+
 SPLIT_DECODES = [
     # 4096 keys in 64 splits of 64 (few enough for one block each); 64 splits * 14 heads * 4 records of 72 bytes; a part
     # of 16 bytes says where each split lies

@@ -1,5 +1,5 @@
-/* The rows' operations: rows shared among the threads. A row's passes after the first find it in the cache, and the
- * last one asks for the next row. Large results are written past the caches. */
+/* The rows' operations: rows shared among the threads. A row's passes after the first find it in the cache, and all of
+ * them together ask for the next row. Large results are written past the caches. */
 #include "ops/families/rows.h"
 
 #include <math.h>

@@ -4,7 +4,6 @@
 // Where a row begins or ends within 16 bytes, these are read and written element by element.
 #pragma once
 
-#include <cstdlib>
 #include "cuda/kernels/common/softmax.cuh"
 #include "cuda/launch/choose.cuh"
 #include "ops/families/rows.h"
@@ -88,24 +87,25 @@ static __device__ __noinline__ uint4 row_gather(const T *from, row_place<T, true
     return bw_pack(value, T());
 }
 
-// Vectors lane, lane + lanes, ... of a row from `first` on, of an array of the matrix's shape.
+// Vectors `first`, `first` + `stride`, ... of a row, of an array of the matrix's shape.
 template <row_work work, int vectors, typename T, bool ragged>
-BW_DEVICE void row_load(const T *array, const row_place<T, ragged> &place, int first, int lanes, bool again,
+BW_DEVICE void row_load(const T *array, const row_place<T, ragged> &place, int first, int stride, bool again,
                         uint4 (&out)[vectors]) {
     const T *from = array + place.start;
 #pragma unroll
     for (int u = 0; u < vectors; u++) {
-        const int vector = first + u * lanes;
+        const int vector = first + u * stride;
         out[u] = row_nothing<work, T>();
         if (!place.whole(vector)) continue;
         out[u] = again ? ((const uint4 *)from)[vector] : bw_load_once((const uint4 *)from + vector);
     }
 }
 template <row_work work, int vectors, typename T>
-BW_DEVICE void row_load_edges(const T *array, const row_place<T, true> &place, int first, int lanes, uint4 (&out)[vectors]) {
+BW_DEVICE void row_load_edges(const T *array, const row_place<T, true> &place, int first, int stride,
+                              uint4 (&out)[vectors]) {
 #pragma unroll
     for (int u = 0; u < vectors; u++) {
-        const int vector = first + u * lanes;
+        const int vector = first + u * stride;
         if (place.cut(vector)) out[u] = row_gather<work>(array + place.start, place, vector);
     }
 }
@@ -241,48 +241,37 @@ BW_DEVICE uint4 row_forget(uint4 bits) {
 
 // ---- the kernel ----
 
-#ifndef ROW_LSE
-#define ROW_LSE 1280
-#define ROW_LAYER 768
-#define ROW_RMS 1024
-#endif
-constexpr int row_block = 256, row_long_block = 512;
+constexpr int row_block = 512;
 
-// Of blocks of so many threads on a multiprocessor: a norm holds weights, too, and what reads alone must read faster.
-template <row_work work, int threads>
-constexpr int row_residents = (work == row_work::LOGSUMEXP                ? ROW_LSE
-                               : threads > row_block || !row_norms<work> ? 1024
-                               : work == row_work::LAYERNORM             ? ROW_LAYER
-                                                                         : ROW_RMS) /
-                              threads;
-
-// `lanes` threads a row: a power of 2 up to a warp, or a block; they have `turns` rows, one after the other. `kept`: a
-// row has no more than `vectors` vectors a thread.
-template <row_work work, typename T, int vectors, bool kept, bool ragged, int threads>
-__global__ void __launch_bounds__(threads, row_residents<work, threads>)
+// `lanes` threads a row: a power of 2 in a warp, or a block of whole warps, each of which has neighboring vectors; they
+// have `turns` rows, one after the other. `kept`: a row has no more than `vectors` vectors a thread.
+template <row_work work, typename T, int vectors, bool kept, bool ragged, bool in_warp>
+__global__ void __launch_bounds__(row_block, 1024 / row_block)
     rows_kernel(const __grid_constant__ row_arrays<T> arrays, int64_t rows, int columns, int lanes, int turns) {
     constexpr int elems = row_vector<T>;
     constexpr bool adds = row_adds<work>, norms = row_norms<work>, biased = work == row_work::LAYERNORM;
     constexpr bool weighs = work == row_work::SOFTMAX, sums_up = work == row_work::LOGSUMEXP;
-    constexpr bool holds_weights = norms && kept && !ragged && threads <= row_block;
     __shared__ float shared[2][32];
     __shared__ float2 shared_exponentials[2][32];
-    const int groups = (int)blockDim.x / lanes, lane = (int)threadIdx.x % lanes;
+    const int groups = in_warp ? (int)blockDim.x / lanes : 1,
+              lane = in_warp ? (int)threadIdx.x % lanes : (int)threadIdx.x;
+    const int stride = in_warp ? lanes : 32;  // between a thread's vectors
+    const int start = in_warp ? lane : lane / 32 * (32 * vectors) + lane % 32;
     const int end = (columns + (ragged ? 2 * elems - 2 : 0)) / elems;
-    int64_t row = (int64_t)blockIdx.x * (groups * turns) + (int)threadIdx.x / lanes;
+    int64_t row = (int64_t)blockIdx.x * (groups * turns) + (in_warp ? (int)threadIdx.x / lanes : 0);
     row_place<T, ragged> place(row, rows, columns);
 
-    uint4 held[vectors], weights[vectors], biases[vectors];
+    uint4 held[vectors];
     // Vectors from `first` on, or what they become by an addition, whose sum is stored.
     const auto load = [&](int first, bool again) {
         uint4 residual[vectors];
         const T *from = adds && again ? arrays.sum : arrays.x;
-        row_load<work>(from, place, first, lanes, !kept && !again, held);
-        if (adds && !again) row_load<work>(arrays.residual, place, first, lanes, false, residual);
+        row_load<work>(from, place, first, stride, !kept && !again, held);
+        if (adds && !again) row_load<work>(arrays.residual, place, first, stride, false, residual);
         __syncwarp();  // keeps the compiler from using early loads before it has issued the late ones
         if constexpr (ragged) {
-            row_load_edges<work>(from, place, first, lanes, held);
-            if (adds && !again) row_load_edges<work>(arrays.residual, place, first, lanes, residual);
+            row_load_edges<work>(from, place, first, stride, held);
+            if (adds && !again) row_load_edges<work>(arrays.residual, place, first, stride, residual);
         }
         if constexpr (adds) {
 #pragma unroll
@@ -294,36 +283,27 @@ __global__ void __launch_bounds__(threads, row_residents<work, threads>)
 #pragma unroll
                 for (int i = 0; i < elems; i++) x[i] += y[i];
                 held[u] = bw_pack(x, T());
-                row_store(arrays.sum, place, first + u * lanes, held[u]);
+                row_store(arrays.sum, place, first + u * stride, held[u]);
             }
         }
     };
     // body(u, vector, elements) of each vector of the row, which is read again unless it is kept
     const auto for_each = [&](bool again, auto body) {
-        for (int at = lane; at < (kept ? lane + 1 : end + lane); at += vectors * lanes) {
+        for (int at = start; at < (kept ? start + 1 : end + start); at += vectors * lanes) {
             if (!kept) load(at, again);
 #pragma unroll
             for (int u = 0; u < vectors; u++) {
                 float x[elems];
                 if (again) held[u] = row_forget(held[u]);
                 bw_unpack(held[u], x, T());
-                body(u, at + u * lanes, x);
+                body(u, at + u * stride, x);
             }
         }
     };
 
-    if constexpr (holds_weights) {
-#pragma unroll
-        for (int u = 0; u < vectors; u++) {
-            const int vector = lane + u * lanes;
-            if (vector >= end) continue;
-            weights[u] = bw_load_cached((const uint4 *)arrays.weight + vector);
-            if constexpr (biased) biases[u] = bw_load_cached((const uint4 *)arrays.bias + vector);
-        }
-    }
-    for (int turn = 0; turn < turns; turn++, row += groups) {
+    for (int turn = 0; turn < (sums_up ? turns : 1); turn++, row += groups) {
         place = {row, rows, columns};
-        if (kept) load(lane, false);
+        if (kept) load(start, false);
         const bool writes = lane == 0 && row < rows;  // a row's one result
         if constexpr (work == row_work::ADD) {
             for_each(false, [](int, int, const float(&)[elems]) {});
@@ -348,13 +328,8 @@ __global__ void __launch_bounds__(threads, row_residents<work, threads>)
             const float factor = 1.0f / sqrtf(squares + BW_ROWS_EPSILON);
             for_each(true, [&](int u, int vector, float(&x)[elems]) {
                 float weight[elems], bias[elems] = {};
-                if constexpr (holds_weights) {
-                    bw_unpack(weights[u] = row_forget(weights[u]), weight, T());
-                    if constexpr (biased) bw_unpack(biases[u] = row_forget(biases[u]), bias, T());
-                } else {
-                    bw_unpack(row_weights<work>(arrays.weight, place, vector), weight, T());
-                    if constexpr (biased) bw_unpack(row_weights<work>(arrays.bias, place, vector), bias, T());
-                }
+                bw_unpack(row_weights<work>(arrays.weight, place, vector), weight, T());
+                if constexpr (biased) bw_unpack(row_weights<work>(arrays.bias, place, vector), bias, T());
 #pragma unroll
                 for (int i = 0; i < elems; i++) x[i] = fmaf((x[i] - mean) * factor, weight[i], bias[i]);
                 row_store(arrays.out, place, vector, bw_pack(x, T()));
@@ -454,16 +429,15 @@ static inline row_launch row_launch_of(const bw_dims *dims, const bw_device_fact
     return {dims->value[BW_ROWS_COUNT], (int)dims->value[BW_ROWS_ELEMS], facts->units, out};
 }
 
-template <row_work work, typename T, int vectors, bool kept, bool ragged, int threads>
+template <row_work work, typename T, int vectors, bool kept, bool ragged, bool in_warp>
 static bw_status row_choose_kernel(const row_launch &launch, const row_operands &operands, int lanes) {
-    const int block = lanes <= 32 ? 128 : lanes, groups = block / lanes;
-    // Several rows for one set of weights, while all multiprocessors have many blocks.
-    static const int most = getenv("BWPROF_TURNS") ? atoi(getenv("BWPROF_TURNS")) : 8;
-    const int64_t turns = bw_max64(1, bw_min64(row_norms<work> || getenv("BWPROF_TURNS_ALL") ? most : 1,
-                                               launch.rows / ((int64_t)groups * launch.units * 16)));
+    const int block = in_warp ? 128 : lanes, groups = block / lanes;
+    // What only reads is soon done with a row: a block has several, while all multiprocessors have many blocks.
+    const bool several = work == row_work::LOGSUMEXP && launch.rows / groups > (int64_t)64 * launch.units;
+    const int turns = several ? 4 : 1;
     const int64_t blocks = bw_ceil_div(launch.rows, groups * turns);
     bw_cuda_kernel *kernel =
-        bw_choose(launch.out, rows_kernel<work, T, vectors, kept, ragged, threads>, dim3((unsigned)blocks),
+        bw_choose(launch.out, rows_kernel<work, T, vectors, kept, ragged, in_warp>, dim3((unsigned)blocks),
                   dim3((unsigned)block), 0, row_arrays<T>{}, launch.rows, launch.columns, lanes, turns);
     const bw_address addresses[] = {operands.x,   operands.residual, operands.weight, operands.bias,
                                     operands.sum, operands.out,      operands.tops};
@@ -492,26 +466,25 @@ template <row_work work, typename T>
 static bw_status row_choose(const row_launch &launch, const row_operands &operands) {
     const int lanes = row_lanes<T>(launch.columns, 4);
     if (launch.columns % row_vector<T> == 0) {
-        if (lanes <= row_block) return row_choose_kernel<work, T, 4, true, false, row_block>(launch, operands, lanes);
-        if (lanes <= row_long_block) {
-            return row_choose_kernel<work, T, 4, true, false, row_long_block>(launch, operands, lanes);
-        }
+        if (lanes <= 32) return row_choose_kernel<work, T, 4, true, false, true>(launch, operands, lanes);
+        if (lanes <= row_block) return row_choose_kernel<work, T, 4, true, false, false>(launch, operands, lanes);
         if constexpr (sizeof(T) == sizeof(float)) {
             const int fewer = row_lanes<T>(launch.columns, 8);
-            if (fewer <= row_long_block) {
-                return row_choose_kernel<work, T, 8, true, false, row_long_block>(launch, operands, fewer);
+            if (fewer <= row_block) {
+                return row_choose_kernel<work, T, 8, true, false, false>(launch, operands, fewer);
             }
         }
-    } else if (lanes <= row_long_block) {
-        return row_choose_kernel<work, T, 4, true, true, row_long_block>(launch, operands, lanes);
+    } else {
+        if (lanes <= 32) return row_choose_kernel<work, T, 4, true, true, true>(launch, operands, lanes);
+        if (lanes <= row_block) return row_choose_kernel<work, T, 4, true, true, false>(launch, operands, lanes);
     }
-    return row_choose_kernel<work, T, 4, false, true, row_long_block>(launch, operands, row_long_block);
+    return row_choose_kernel<work, T, 4, false, true, false>(launch, operands, row_block);
 }
 
 // One step of what is unfused.
 template <row_work work, typename T>
 static bw_status row_choose_step(const row_launch &launch, const row_operands &operands) {
     const int lanes = row_lanes<T>(launch.columns, 4);
-    return row_choose_kernel<work, T, 4, false, true, row_long_block>(
-        launch, operands, lanes < row_long_block ? lanes : row_long_block);
+    if (lanes <= 32) return row_choose_kernel<work, T, 4, true, true, true>(launch, operands, lanes);
+    return row_choose_kernel<work, T, 4, false, true, false>(launch, operands, lanes < row_block ? lanes : row_block);
 }
