@@ -209,8 +209,8 @@ def load_example(name: str) -> pd.DataFrame:
     Parameters
     ----------
     name : str
-        "h200" or "h100": the default suite, with hardware counters; "h200_llama" or "h100_llama": a step of
-        Llama-3.1-8B (see `bwprof.ModelStep.from_frame`), with predicted rows for formats without a kernel.
+        "h200" or "h100": the default suite, with hardware counters; "h200_access": the suite access; "h200_llama" or
+        "h100_llama": a step of Llama-3.1-8B (`bwprof.ModelStep.from_frame`), with rows predicted where no kernel is.
 
     Returns
     -------

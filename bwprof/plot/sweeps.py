@@ -187,12 +187,11 @@ def _distinguishes(rows: Sequence[RowDict], label: str, where: Sequence[str], x:
 
 
 def _format_value(name: str, value: Any, parameters: Mapping[str, int]) -> str:
-    if value is None:
+    if value is None or (name not in parameters and name in schema.param_names()):  # the operation says that
         return ""
     if name == "kv_lens":
         return registry.case_name("", str(value)) or str(value)
-    named = name in parameters or name in schema.param_names()
-    return f"{name}={value:g}" if named else f"({value})" if name == "cache" else str(value)
+    return f"{name}={value:g}" if name in parameters else f"({value})" if name == "cache" else str(value)
 
 
 def _draw_lines(ax: Axes, found: Sequence[_Line], x: Column, y: Column, cache_bytes: float) -> list[Any]:

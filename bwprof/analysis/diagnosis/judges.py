@@ -582,7 +582,7 @@ def materialized(figures: RowFigures) -> Judgment:
         return leave_open(f"{known}whether it stores intermediates is not known", *(() if known else (_COUNTERS,)))
     if stored <= STORED:
         return refute(f"it moves {stored:.3g} times the compulsory bytes")
-    evidence = f"with its intermediates it moves {stored:.3g} times the compulsory bytes"
+    evidence = f"with intermediates, or unused parts of lines, it moves {stored:.3g} times the compulsory bytes"
     if not math.isnan(real):
         evidence = f"{evidence}; DRAM moved {real:.3g} times as many"
     verdict = CANNOT_TELL if real <= STORED else SUPPORTED

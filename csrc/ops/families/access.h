@@ -46,7 +46,7 @@ static inline bw_access bw_access_random(const bw_dims *dims, const bw_precision
 }
 
 /* A memory moves whole lines of `line_bytes`: those that the units touch. Lines that are written in part are read
- * first. Nothing here overflows: bw_op_complete has checked larger sums. */
+ * first. Nothing here overflows: the parameters' ranges see to that. */
 static inline void bw_access_add_lines(const bw_access *access, int64_t line_bytes, bool writes, bool random,
                                        bw_cost *cost) {
     const bool apart = random ? access->unit_bytes < line_bytes : access->step_bytes > line_bytes;
