@@ -188,8 +188,10 @@ static bw_status run_launch(void *context, int64_t set, bool captured) {
 
 bw_work bw_case_work(bw_case *self) {
     const bw_context_calls *context = self->session->backend->context;
-    return (bw_work){
-        .run = run_launch, .context = self, .stream = context ? context->stream(self->session->device) : NULL};
+    return (bw_work){.run = run_launch,
+                     .context = self,
+                     .stream = context ? context->stream(self->session->device) : NULL,
+                     .on_host = bw_case_choice(self)->variant->pageable};
 }
 
 static bw_status run_transform(void *context, int64_t set, bool captured) {
