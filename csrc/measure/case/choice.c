@@ -78,6 +78,7 @@ bw_status bw_variant_find(const bw_op *op, const bw_variant_table *table, const 
 
 static bw_status variant_named(const bw_case_spec *spec, const bw_offer *offer, const char *name,
                                const bw_variant **out) {
+    if (!offer->table->count) return bw_variant_default(spec->op, &spec->dims, spec->precision, offer, NULL, out);
     BW_TRY(bw_variant_find(spec->op, offer->table, name, out));
     const char *refusal = bw_variant_refuses(*out, &spec->dims, spec->precision, offer->facts);
     if (!refusal) return BW_OK;
