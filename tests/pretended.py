@@ -46,9 +46,6 @@ class Pretended:
         row = spec.blank_row(self._context)
         if isinstance(spec, Chain):
             assert Chain.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
-        if spec.precision == "fp8_e4m3":
-            row.update(status="predicted", reason="no kernel")
-            return Outcome(row)
         moved = row["bytes_read"] + row["bytes_written"]
         row.update(
             status="ok",

@@ -124,3 +124,12 @@ def test_ragged_batches(script: Callable[[str], ModuleType], cpu: _core.Device) 
     told = bwprof.cost("attention_decode", kv_lens=[3, 40], **params)
     assert (cost["bytes_read"], cost["flops"]) == (told.bytes_read, told.flops)
     assert found["verified"]
+
+
+def test_the_call_from_which_launches_cost_a_tenth(script: Callable[[str], ModuleType]) -> None:
+    """A launch of 1000 ns beside 1 ns an element: 10 % are launches where (1000 + n) / n is 1 / 0.9 of the best."""
+    batching = script("batching")
+    samples = [(size, 1000 / size + 1, 1.0) for size in (2**shift for shift in range(8, 31, 2))]
+    assert int(batching.enough(samples, 1)) == pytest.approx(9000, rel=1e-3)
+    assert batching.enough(samples, 2) == "256 or fewer"
+    assert batching.enough(samples[:1], 1) == "256 or fewer"

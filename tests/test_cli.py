@@ -37,7 +37,11 @@ def test_full_benchmark_suite(here: Here, tmp_path: Path, monkeypatch: pytest.Mo
     """A suite with a case of every operation, in FP32 and FP16, as the default one runs, but small."""
     monkeypatch.setattr("bwprof.plot.bars.save", DRAW)
     lines = ["target_seconds = 1"]
-    operations = [operation for operation in bwprof.operations() if {"fp32", "fp16"} <= {*operation["precisions"]}]
+    operations = [
+        operation
+        for operation in bwprof.operations()
+        if {"fp32", "fp16"} <= {*operation["precisions"]} and operation["variants"]["cpu"]
+    ]
     for number, operation in enumerate(operations):
         small = {"elements": 5000, "kv_len": 40, "seq_len": 24, "M": 3, "N": 40, "K": 24, "num_heads": 14}
         names = [param["name"] for param in operation["params"] if param["name"] in small]

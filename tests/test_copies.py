@@ -53,7 +53,7 @@ def test_a_link_that_is_not_known_is_no_roof() -> None:
 @pytest.mark.parametrize("name", COPIES)
 def test_a_cpu_refuses_copies(cpu: _core.Device, name: str) -> None:
     with pytest.raises(bwprof.errors.UnsupportedError, match="only a GPU has one"):
-        _core.Case(cpu, name, "fp32", {"elements": 1000})
+        _core.Case(cpu, name, "fp32", {"elements": 1000}, variant="pinned")
     with pytest.raises(ValueError, match="only a GPU has a link"):
         bwprof.sweep(name, backend="cpu", roofs=False)
 
@@ -69,7 +69,7 @@ def test_copies_are_not_predicted_from_streams() -> None:
 
 @pytest.mark.cuda
 def test_rows_of_copies_on_a_gpu() -> None:
-    rows = bwprof.sweep(COPIES[0], elements=[1 << 10, 1 << 24], precisions="fp32", variants="all", roofs=False)
+    rows = bwprof.sweep(COPIES[0], elements=[1 << 10, 1 << 24], precision="fp32", variant="all", roofs=False)
     assert rows["verified"].all()
     large = rows[rows["elements"] == 1 << 24].set_index("variant")
     assert large.loc["pinned", "limiter"] == "link"

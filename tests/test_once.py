@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from operations import small_cases
 
-from bwprof import _core
+from bwprof import _core, registry
 
 DRIVER_API, ENTER = 1, 0  # CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_API_ENTER
 
@@ -81,7 +81,9 @@ def open_case(gpu: _core.Device, one: tuple[str, str, dict[str, int]], variant: 
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("one", small_cases("cuda"), ids=lambda one: f"{one[0]}-{one[1]}")
+@pytest.mark.parametrize(
+    "one", [one for one in small_cases("cuda") if not registry.is_link(one[0])], ids=lambda one: f"{one[0]}-{one[1]}"
+)
 def test_a_case_is_launched_once(gpu: _core.Device, launches: Launches, one: tuple[str, str, dict[str, int]]) -> None:
     """The first launch fills the buffers and does what the second one does, no more."""
     with open_case(gpu, one) as case:

@@ -201,6 +201,7 @@ typedef struct bw_work {
     /* A caller's function: it may use other streams and threads of its own, so that the whole device is waited for and
      * the backend's threads keep out of its way; a flush comes before each launch of it, by reading. */
     bool foreign;
+    bool on_host; /* the host does a part of a launch while it enqueues it, which belongs to the launch's time */
 } bw_work;
 
 static inline void bw_work_enter(const bw_work *work) {

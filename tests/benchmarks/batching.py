@@ -23,15 +23,32 @@ Sample = tuple[int, float, float]  # elements of a call; ns of an element, by pl
 
 
 def enough(samples: list[Sample], column: int) -> str:
-    """The smallest call whose launches take less than SHARE, between sizes by the line through both."""
-    best = samples[-1][column]
-    costs = [(sample[0], 1 - best / sample[column]) for sample in samples]
-    if costs[0][1] <= SHARE:
-        return f"{costs[0][0]} or fewer"
-    for (low, more), (high, less) in itertools.pairwise(costs):
-        if less <= SHARE < more:
-            return f"{2 ** (math.log2(low) + (more - SHARE) / (more - less) * math.log2(high / low)):.0f}"
+    """The smallest call whose launches take less than SHARE; between two sizes, launch over work is a power of it."""
+    over = [(sample[0], max(sample[column] / samples[-1][column] - 1, 1e-3)) for sample in samples]
+    limit = SHARE / (1 - SHARE)
+    if over[0][1] <= limit:
+        return f"{over[0][0]} or fewer"
+    for (low, more), (high, less) in itertools.pairwise(over):
+        if less <= limit < more:
+            return f"{low * (high / low) ** (math.log(more / limit) / math.log(more / less)):.0f}"
     return "none"
+
+
+def show_operation(device: _core.Device, name: str, most: int) -> None:
+    samples: list[Sample] = []
+    lines = []
+    for size in (most >> shift for shift in range(max(0, most.bit_length() - 11), -1, -2)):
+        found, cost, variant = measure(device, name, "fp32", {"elements": size}, max_seconds=0.1)
+        graph, host = found["median_ns"], found["host_launch_ns"]
+        plain = max(graph, host) if host > 0 else graph
+        samples.append((size, plain / size, graph / size))
+        moved = cost["bytes_read"] + cost["bytes_written"]
+        times = (plain / 1e3, graph / 1e3, found["timer_floor_ns"] / 1e3)
+        lines.append((moved, most // size, *times, plain / size, graph / size, moved / graph))
+    heads = ("bytes", "calls", "plain us", "graph us", "floor us", "plain ns/elem", "graph ns/elem", "graph GB/s")
+    table(f"{name} {variant}: {most} elements of fp32", heads, lines)
+    found_at = f"plain {enough(samples, 1)}, in a graph {enough(samples, 2)}"
+    show(f"launches cost under {SHARE:.0%} from so many elements a call: {found_at}")
 
 
 def main() -> None:
@@ -46,20 +63,10 @@ def main() -> None:
     device = _core.Device(choice.backend, choice.index)
     show(machine(device))
     for name in given.operations:
-        samples: list[Sample] = []
-        lines = []
-        for size in (most >> shift for shift in range(max(0, most.bit_length() - 11), -1, -2)):
-            found, cost, variant = measure(device, name, "fp32", {"elements": size}, max_seconds=0.1)
-            graph, host = found["median_ns"], found["host_launch_ns"]
-            plain = max(graph, host) if host > 0 else graph
-            samples.append((size, plain / size, graph / size))
-            moved = cost["bytes_read"] + cost["bytes_written"]
-            times = (plain / 1e3, graph / 1e3, found["timer_floor_ns"] / 1e3)
-            lines.append((moved, most // size, *times, plain / size, graph / size, moved / graph))
-        heads = ("bytes", "calls", "plain us", "graph us", "floor us", "plain ns/elem", "graph ns/elem", "graph GB/s")
-        table(f"{name} {variant}: {most} elements of fp32", heads, lines)
-        found_at = f"plain {enough(samples, 1)}, in a graph {enough(samples, 2)}"
-        show(f"launches cost under {SHARE:.0%} from so many elements a call: {found_at}")
+        try:
+            show_operation(device, name, most)
+        except _core.UnsupportedError as error:
+            show(f"\n{error}")
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ typedef struct run {
 static bw_status measure(run *run, const bw_backend *backend, bw_cache cache, int64_t sets, int64_t footprint_bytes) {
     bw_measure_options options = usual_options();
     options.cache = cache;
-    run->work = (bw_work){count_call, enter, leave, &run->subject, NULL, true};
-    run->empty = (bw_work){count_call, enter, leave, &run->nothing, NULL, true};
+    run->work = (bw_work){count_call, enter, leave, &run->subject, NULL, true, false};
+    run->empty = (bw_work){count_call, enter, leave, &run->nothing, NULL, true, false};
     run->m = (bw_measurement){0};
     BW_TRY(bw_session_open(backend, 0, &run->session));
     bw_call call = {run->session, &run->work, &run->empty, sets, footprint_bytes};
@@ -191,8 +191,8 @@ static void a_function_has_the_best_timer(int op_index) {
         bw_measure_options options = usual_options();
         bw_measurement m = {0};
         bw_session *session = NULL;
-        bw_work work = {count_call, enter, leave, &subject, NULL, true};
-        bw_work empty = {count_call, enter, leave, &nothing, NULL, true};
+        bw_work work = {count_call, enter, leave, &subject, NULL, true, false};
+        bw_work empty = {count_call, enter, leave, &nothing, NULL, true, false};
         if (!OK(bw_session_open(&backend, 0, &session))) return;
         bw_call call = {session, &work, &empty, 1, 0};
         fake.fail_at = fail_at ? 0 : fake.calls + 2; /* of the first timer's measurement */

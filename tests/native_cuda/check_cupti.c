@@ -299,7 +299,7 @@ static void check_function(void) {
     bw_device device;
     bw_counters c;
     toy_function function = {0};
-    const bw_work work = {function_call, function_enter, function_leave, &function, NULL, true};
+    const bw_work work = {function_call, function_enter, function_leave, &function, NULL, true, false};
     const bw_plan_spec called = {.work = work, .set_count = 1, .launches = 1, .flush_bytes = 1};
     open_toy(&device);
     CHECK(!bw_cuda_counters(&device, &called, &c));

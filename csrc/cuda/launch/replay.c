@@ -50,7 +50,7 @@ static bw_status enqueue_graph(bw_replay *self, cudaStream_t stream, cudaGraphEx
 static bw_status enqueue(bw_replay *self, cudaStream_t stream, cudaGraphExec_t graph, const bw_replay_lead *lead) {
     bw_cuda_api *api = &self->device->api;
     int64_t began_ns = bw_now_ns();
-    BW_TRY(bw_replay_hold(self, stream));
+    if (!lead || !lead->waits) BW_TRY(bw_replay_hold(self, stream));
     if (lead) BW_TRY(lead->enqueue(lead->context));
     BW_TRY(enqueue_graph(self, stream, graph, lead));
     BW_TRY(BW_CUDA(api, event_record(self->stop, stream)));

@@ -15,7 +15,7 @@ bw_status bw_replay_open(bw_device *device, bw_replay *out);
 void bw_replay_close(bw_replay *self);
 
 /* What is enqueued ahead of the graph in each try, between the hold and the first event. `waits`: it waits for the
- * stream, so that nothing can be held back. */
+ * stream, or the graph is the host's work too, so that nothing can be held back. */
 typedef struct bw_replay_lead {
     bw_status (*enqueue)(void *context);
     void (*launched)(void *context); /* optional: the graph has been, too, or could not be */

@@ -114,9 +114,9 @@ static bw_kernel_times kernels(const bw_plan *plan) {
     return plan->kernels;
 }
 
-/* Of what is traced the timestamps count: the host waits there in any case. */
+/* Of what is traced the timestamps count: the host waits there in any case. What the host does is not late. */
 static bool late(const bw_plan *plan) {
-    return plan->graph && !plan->tracing && plan->replay.late;
+    return plan->graph && !plan->tracing && !plan->spec.work.on_host && plan->replay.late;
 }
 
 static double host_ns(const bw_plan *plan) {

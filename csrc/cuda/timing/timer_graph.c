@@ -67,7 +67,7 @@ static void launched(void *plan) {
 }
 
 static bw_status run(bw_plan *plan, double *ns) {
-    const bw_replay_lead lead = {begin, launched, plan, plan->tracing};
+    const bw_replay_lead lead = {begin, launched, plan, plan->tracing || plan->spec.work.on_host};
     double flushes_ns = 0.0;
     bool late = false;
     if (plan->flushes) {

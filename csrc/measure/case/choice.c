@@ -12,7 +12,8 @@
 enum {
     ALIGNMENT = 256,
     SETS_MAX = 2048,
-    CACHE_FACTOR = 4,      /* a rotation touches, and a flush reads, this many times the cache */
+    HOST_SETS_MAX = 256, /* where operands lie on the host: a graph of more copies takes longer to launch than to run */
+    CACHE_FACTOR = 4,    /* a rotation touches, and a flush reads, this many times the cache */
     CACHE_FACTOR_LEAST = 2 /* with less than this the row is not called cold */
 };
 
@@ -77,6 +78,7 @@ bw_status bw_variant_find(const bw_op *op, const bw_variant_table *table, const 
 
 static bw_status variant_named(const bw_case_spec *spec, const bw_offer *offer, const char *name,
                                const bw_variant **out) {
+    if (!offer->table->count) return bw_variant_default(spec->op, &spec->dims, spec->precision, offer, NULL, out);
     BW_TRY(bw_variant_find(spec->op, offer->table, name, out));
     const char *refusal = bw_variant_refuses(*out, &spec->dims, spec->precision, offer->facts);
     if (!refusal) return BW_OK;
@@ -234,7 +236,8 @@ bw_status bw_bytes_check(const bw_case_spec *spec, int64_t needed_bytes, int64_t
 static void rotate_cold(const bw_choice *choice, int64_t cache_bytes, int64_t usable_bytes, bw_rotation *out) {
     int64_t set_bytes = choice->layout.set_bytes, touched = bw_max64(1, choice->cost.footprint_bytes);
     int64_t wanted = bw_max64(1, bw_ceil_div(CACHE_FACTOR * cache_bytes, touched));
-    int64_t most = bw_min64(wanted, SETS_MAX);
+    const int64_t sets_max = choice->host.set_bytes ? HOST_SETS_MAX : SETS_MAX;
+    int64_t most = bw_min64(wanted, sets_max);
     /* Rotation may take half of what is free: the rest is left to other programs. */
     int64_t budget = usable_bytes / 2 - choice->workspace_bytes;
     assert(set_bytes > 0);
@@ -248,7 +251,7 @@ static void rotate_cold(const bw_choice *choice, int64_t cache_bytes, int64_t us
 
     int64_t flush_bytes = CACHE_FACTOR * cache_bytes;
     int64_t sets = bw_max64(1, bw_min64(most, (budget - flush_bytes) / set_bytes));
-    bool too_small = out->sets == SETS_MAX;
+    bool too_small = out->sets == sets_max;
     if ((too_small || !out->cold) && bw_bytes_fit(bw_bytes_needed(choice, sets, flush_bytes), usable_bytes)) {
         out->sets = sets;
         out->flush_bytes = flush_bytes;

@@ -27,6 +27,11 @@ static bw_status in_turn(const bw_launch *launch) {
     return copy(launch, BW_LINK_C, cudaMemcpyDeviceToHost, launch->device->stream);
 }
 
+static bw_status describe(bw_device *device, const bw_dims *dims, const bw_precision *precision, bw_kernels *out) {
+    (void)device, (void)dims, (void)precision, (void)out;
+    return bw_fail(BW_CODE_UNSUPPORTED, "copy engines do it: it runs no kernel");
+}
+
 /* A second stream, which begins where the first one is and which the first one waits for. */
 typedef struct branch {
     bw_device *device;
@@ -38,6 +43,7 @@ static void branch_release(void *state) {
     branch *self = state;
     bw_cuda_api *api = &self->device->api;
     bw_status_free(bw_cuda_enter(self->device));
+    if (self->stream) BW_CUDA_IGNORE(api, stream_synchronize(self->stream)); /* a launch may have failed half-way */
     if (self->join) BW_CUDA_IGNORE(api, event_destroy(self->join));
     if (self->fork) BW_CUDA_IGNORE(api, event_destroy(self->fork));
     if (self->stream) BW_CUDA_IGNORE(api, stream_destroy(self->stream));
@@ -84,12 +90,12 @@ static bool prefers_always(const bw_dims *dims, const bw_precision *precision, c
 
 BW_CUDA_PREPARE(zero_copy, bw_stream_copy_choose)
 
-#define PAGEABLE(launch_)                                                                                    \
-    {                                                                                                        \
-        .name = "pageable",                                                                                  \
-        .text = "out of or into ordinary memory, which the driver copies by way of page-locked memory",      \
-        .prediction = {.changes = "the baseline: the processor copies every byte into the driver's memory"}, \
-        .precisions = PRECISIONS, .rounds_once = true, .pageable = true, .launch = launch_                   \
+#define PAGEABLE(launch_)                                                                                        \
+    {                                                                                                            \
+        .name = "pageable",                                                                                      \
+        .text = "out of or into ordinary memory, which the driver copies by way of page-locked memory",          \
+        .prediction = {.changes = "the baseline: the processor copies every byte into the driver's memory"},     \
+        .precisions = PRECISIONS, .rounds_once = true, .pageable = true, .launch = launch_, .describe = describe \
     }
 #define PINNED(name_, launch_, predicted_)                                                                       \
     {                                                                                                            \
@@ -97,7 +103,8 @@ BW_CUDA_PREPARE(zero_copy, bw_stream_copy_choose)
         .prediction = {.changes = "the host's memory is page-locked",                                            \
                        .predicted = predicted_,                                                                  \
                        .because = "the device moves it by itself, at the link's rate instead of a processor's"}, \
-        .precisions = PRECISIONS, .rounds_once = true, .prefers = prefers_always, .launch = launch_              \
+        .precisions = PRECISIONS, .rounds_once = true, .prefers = prefers_always, .launch = launch_,             \
+        .describe = describe                                                                                     \
     }
 #define ZERO_COPY                                                                                                  \
     {                                                                                                              \
@@ -123,7 +130,8 @@ static const bw_variant exchange_rows[] = {
      .prepare = branch_prepare,
      .release = branch_release,
      .prefers = prefers_always,
-     .launch = at_once},
+     .launch = at_once,
+     .describe = describe},
 };
 
 const bw_variant_table bw_cuda_host_to_device = {to_device_rows, 3, AT};
