@@ -6,8 +6,8 @@
 namespace {
 
 // A thread's part of a tile. Rows are a multiple of eight elements, so that eights of a fragment are calls of the
-// random numbers: of four in a row, each lane of a quad makes one, and they exchange words. While tensor cores multiply
-// there is time for that; behind them it took 5 % of a tile's time.
+// random numbers: of four in a row, each lane of a quad makes one, and they exchange words. Tensor cores multiply
+// meanwhile: at 4096^3 in FP16 an H200 took 4 % longer than for gemm, and 5 % where all of this came behind.
 template <int columns, typename T>
 struct linear_tile {
     static constexpr int draws = columns / 16;  // for 32 columns of one of two rows each
