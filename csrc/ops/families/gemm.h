@@ -3,9 +3,10 @@
  *   moe_gemm  A(T, K), B(E, N, K), rows(T top_k), offsets(E + 1) -> D(T top_k, N)
  *     rows of D are sorted by expert: those of expert e are offsets[e] to offsets[e + 1] - 1, row r being that of token
  *     rows[r]: D[r] = A[rows[r]] B[e]^T. Each token takes top_k different experts.
- *   linear_relu_dropout  A(M, K), B(N, K), bias(N) -> D(M, N) = dropout(relu(A B^T + bias)); base/types/dropout.h has the
- * mask weight_dequantize  B(N, K) in a narrow type -> D(N, K), its values as results are stored weight_repack      B(N,
- * K) in Q4_0 -> D, the same bytes in tiles, as gemm's variant `repacked` reads them */
+ *   linear_relu_dropout  A(M, K), B(N, K), bias(N) -> D(M, N) = dropout(relu(A B^T + bias))
+ *     the mask is that of base/types/dropout.h.
+ *   weight_dequantize  B(N, K) in a narrow type -> D(N, K), its values as results are stored
+ *   weight_repack      B(N, K) in Q4_0 -> D, the same bytes in tiles, as gemm's variant `repacked` reads them */
 #pragma once
 
 /* clang-format off */

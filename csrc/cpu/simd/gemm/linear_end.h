@@ -14,14 +14,14 @@ BW_INLINE bw_vf relu(bw_vf x) {
 
 /* Up to a vector's elements of D from `first` on. */
 static bw_vf drop(const linear_end *end, bw_vf x, int64_t first, int64_t count) {
-    bw_dropout_numbers numbers = {{0}};
-    bw_vf factors = bw_vf_set(0.0f);
-    for (int i = 0; i < bw_min64(count, BW_SIMD_FLOATS); i++) {
-        const int which = (int)((first + i) % BW_DROPOUT_CALL);
-        if (i == 0 || which == 0) numbers = bw_dropout_draw(end->seed, (uint64_t)(first + i) / BW_DROPOUT_CALL);
-        if (bw_dropout_stays(&numbers, which, end->threshold)) factors[i] = end->factor;
+    const int64_t call = first / BW_DROPOUT_CALL, skipped = first % BW_DROPOUT_CALL;
+    uint16_t numbers[BW_SIMD_FLOATS + 2 * BW_DROPOUT_CALL] = {0};
+    for (int64_t i = 0; i < skipped + bw_min64(count, BW_SIMD_FLOATS); i += BW_DROPOUT_CALL) {
+        const bw_dropout_numbers drawn = bw_dropout_draw(end->seed, (uint64_t)(call + i / BW_DROPOUT_CALL));
+        memcpy(numbers + i, drawn.word, sizeof drawn.word);
     }
-    return x * factors;
+    const bw_vi number = __builtin_convertvector(bw_vh_load(numbers + skipped), bw_vi);
+    return x * (bw_vf)((number >= (int32_t)end->threshold) & (bw_vi)bw_vf_set(end->factor));
 }
 
 /* D's elements from `at` on, which are in column `column`. */

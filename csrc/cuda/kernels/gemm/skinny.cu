@@ -39,7 +39,7 @@ bool bw_skinny_prefers(const bw_dims *dims, const bw_precision *precision, const
 
 bw_status bw_skinny_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                            bw_cuda_launch_spec *out) {
-    const skinny_case of = {dims, precision, facts};
+    const auto of = skinny_case_of(dims, precision, facts);
     if (precision->weight == BW_FP8_E4M3) return bw_skinny_e4m3_choose(dims, precision, facts, out);
     if (precision->weight == BW_INT8) return choose_for<int8_t, false>(of, out);
     return bw_cuda_by_type(precision->weight, [&](auto tag) {

@@ -14,11 +14,8 @@
 
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/gemm/eight/types.cuh"
-#include "cuda/kernels/gemm/gemm.h"
+#include "cuda/kernels/gemm/linear/end.cuh"
 #include "cuda/kernels/gemm/skinny.h"
-#include "cuda/kernels/gemm/tiles.cuh"
-#include "cuda/launch/choose.cuh"
-#include "ops/families/gemm.h"
 
 namespace {
 
@@ -160,9 +157,9 @@ BW_DEVICE void add_turn(const uint4 *a, const int (&a_rows)[quads], const uint4 
 
 // `quads` times 4 rows of A.
 template <typename T, typename TD, bool exact, bool grouped, int quads, int tiles, int steps, bool ahead,
-          int most_warps, int residents>
+          int most_warps, int residents, typename C>
 __global__ void __launch_bounds__(most_warps * 32, residents)
-    gemm_skinny_kernel(const T *a, const T *b, const TD *c, TD *d, bw_gemm_scales scales, bw_skinny_shape shape) {
+    gemm_skinny_kernel(const T *a, const T *b, C c, TD *d, bw_gemm_scales scales, bw_skinny_shape shape) {
     constexpr int columns = tiles * tile, rows = (quads + quads % 2) * tile, turn = steps * step_chunks;
     float *shared = (float *)bw_dynamic_shared();
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
@@ -214,30 +211,38 @@ __global__ void __launch_bounds__(most_warps * 32, residents)
         if (bw_gemm_types<T>::scaled) {
             total *= bw_gemm_scale_of_row(scales, of_a) * bw_gemm_scale_of_column(scales, column);
         }
-        bw_gemm_store(c, d, of_a * shape.n + column, total);
+        const int64_t at = of_a * shape.n + column;
+        bw_from_float(bw_gemm_add(c, at, column, total), &d[at]);
     }
 }
 
+template <typename C>
 struct skinny_case {
     const bw_dims *dims;
     const bw_precision *precision;
     const bw_device_facts *facts;
+    C c;
 };
+static inline skinny_case<bw_address> skinny_case_of(const bw_dims *dims, const bw_precision *precision,
+                                                     const bw_device_facts *facts) {
+    return {dims, precision, facts, bw_from_operand_if(dims->value[BW_GEMM_BETA] != 0, BW_GEMM_C)};
+}
 
 // At most `warps` of them share a row, each in as many turns.
 template <typename T, bool exact, bool grouped, int quads, int tiles, int steps, bool ahead, int most_warps,
-          int residents>
-bw_status choose(const bw_skinny_shape &shape, int64_t warps, const skinny_case &of, bw_cuda_launch_spec *out) {
+          int residents, typename C>
+bw_status choose(const bw_skinny_shape &shape, int64_t warps, const skinny_case<C> &of, bw_cuda_launch_spec *out) {
     const int64_t turns = bw_ceil_div(shape.chunks, steps * step_chunks);
     constexpr int rows = (quads + quads % 2) * tile;
     warps = bw_ceil_div(turns, bw_ceil_div(turns, warps));
     using TD = typename bw_gemm_types<T>::result;
-    bw_cuda_kernel *chosen =
-        bw_choose(out, gemm_skinny_kernel<T, TD, exact, grouped, quads, tiles, steps, ahead, most_warps, residents>,
-                  dim3((unsigned)bw_ceil_div(shape.n, tiles * tile)), dim3((unsigned)warps * 32),
-                  (size_t)warps * rows * tiles * tile * sizeof(float), bw_from_operand(BW_GEMM_A),
-                  bw_from_operand(BW_GEMM_B), bw_from_operand_if(of.dims->value[BW_GEMM_BETA] != 0, BW_GEMM_C),
-                  bw_from_operand(BW_GEMM_D), bw_gemm_scales_of(of.dims, of.precision), shape);
+    bw_cuda_kernel *chosen = bw_choose(out,
+                                       gemm_skinny_kernel<T, TD, exact, grouped, quads, tiles, steps, ahead, most_warps,
+                                                          residents, bw_gemm_addend<TD, C>>,
+                                       dim3((unsigned)bw_ceil_div(shape.n, tiles * tile)), dim3((unsigned)warps * 32),
+                                       (size_t)warps * rows * tiles * tile * sizeof(float), bw_from_operand(BW_GEMM_A),
+                                       bw_from_operand(BW_GEMM_B), of.c, bw_from_operand(BW_GEMM_D),
+                                       bw_gemm_scales_of(of.dims, of.precision), shape);
     bw_gemm_place_scales(chosen, 4, of.precision);
     return BW_OK;
 }
@@ -251,8 +256,8 @@ bool many_rows(const bw_skinny_shape &shape, const bw_device_facts *facts) {
 // leave registers for 4 blocks of 4 warps, or for one of 8 where 16-bit rows of B are 32 to each multiprocessor, which
 // then reads A once. For many short rows of B a block's own time and its reads of A count: it takes 16 rows then, and
 // for many of E4M3, where conversions of A count.
-template <typename T, bool exact, bool grouped = false>
-bw_status choose_for(const skinny_case &of, bw_cuda_launch_spec *out) {
+template <typename T, bool exact, bool grouped = false, typename C>
+bw_status choose_for(const skinny_case<C> &of, bw_cuda_launch_spec *out) {
     const bw_device_facts *facts = of.facts;
     const int64_t *value = of.dims->value;
     const bw_skinny_shape shape = {(int)value[BW_GEMM_M], (int)(value[BW_GEMM_K] * (int64_t)sizeof(T) / 16),

@@ -115,8 +115,22 @@ BW_DEVICE void store_tile(float (&sums)[eights][4], T *d, const wgmma_shape &sha
     bw_store_fragment(sums, d + column0, shape.n, row, shape.m, end - column0, {1.0f, 1.0f});
 }
 
+// What a thread keeps of C for a tile, and does while products go on, a piece each step and what is left at the end:
+// nothing. In C's place linear/wgmma_sm90.cu has more to do.
+template <int columns, typename C>
+struct kept_of_tile {
+    using type = const C &;
+};
+template <typename T>
+BW_DEVICE void begin_tile(const T *, const wgmma_shape &, int, int) {
+}
+template <typename T>
+BW_DEVICE void work_ahead(const T *, bool) {
+}
+
+// The fragment's eights from number `first` on, whose first column is column0.
 template <int eights, typename T>
-BW_DEVICE void add_tile(float (&sums)[eights][4], const T *c, const wgmma_shape &shape, int row, int column0) {
+BW_DEVICE void add_tile(float (&sums)[eights][4], const T *c, const wgmma_shape &shape, int row, int column0, int) {
 #pragma unroll
     for (int n = 0; n < eights; n++) {
 #pragma unroll
@@ -217,7 +231,7 @@ BW_DEVICE void finish_tile(const Sum (&sums)[eights][4], const C &c, TD *d, cons
                 if (scaled) part[n][i] *= scales.of_row[i / 2] * (i % 2 ? of_column.y : of_column.x);
             }
         }
-        if (adds) add_tile(part, c, shape, row, column0 + 8 * first);
+        if (adds) add_tile(part, c, shape, row, column0 + 8 * first, first);
         store_tile(part, d, shape, row, column0 + 8 * first, end);
     }
 }
@@ -252,17 +266,19 @@ struct consumer {
     }
 };
 
-template <typename tile, typename T, typename Sum>
-BW_DEVICE void sum_steps(consumer<tile> &self, int steps, Sum (&sums)[tile::columns / 8][4], T) {
+template <typename tile, typename T, typename Sum, typename C>
+BW_DEVICE void sum_steps(consumer<tile> &self, int steps, Sum (&sums)[tile::columns / 8][4], T, C &c) {
     int before = 0;
     for (int step = 0; step < steps; step++, self.at.advance()) {
         self.wait();
         self.multiply(sums, step != 0, T());
+        work_ahead(c, false);
         // The step before has been read, this one's products go on.
         bw_products_wait<1>();
         if (step > 0) self.release(before);
         before = self.at.stage;
     }
+    work_ahead(c, true);
     bw_products_wait<0>();
     bw_registers_hold(sums);
     self.release(before);
@@ -380,19 +396,21 @@ BW_DEVICE void consume(const C &c, TD *d, const bw_gemm_scales &scales, const wg
         place_tile<tile>(shape, index, &row0, &column0);
         const int row = row0 + row_in_tile;
         typename bw_gemm_types<T>::sum sums[tile::columns / 8][4] = {};
+        typename kept_of_tile<tile::columns, C>::type of_tile = c;
+        begin_tile(of_tile, shape, row, column0);
         tile_scales<tile::columns> own;
         if (bw_gemm_types<T>::scaled && !grouped) own.load(scales, shape, row, column0);
         if constexpr (std::is_same_v<T, bw_e4m3>) {
             short_sums<tile, grouped>{self, sums, of_share, shape, row, column0, share.steps, {}, 0}.sum();
         } else {
-            sum_steps(self, share.steps, sums, T());
+            sum_steps(self, share.steps, sums, T(), of_tile);
         }
         if (gridDim.y != 1) add_up_cluster<tile>(sums, stages);
         constexpr bool scaled = bw_gemm_types<T>::scaled && !grouped;
-        if (c) {
-            finish_tile<scaled, true>(sums, c, d, own, shape, row, column0);
+        if (of_tile) {
+            finish_tile<scaled, true>(sums, of_tile, d, own, shape, row, column0);
         } else {
-            finish_tile<scaled, false>(sums, c, d, own, shape, row, column0);
+            finish_tile<scaled, false>(sums, of_tile, d, own, shape, row, column0);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 bw_status bw_skinny_e4m3_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                                 bw_cuda_launch_spec *out) {
-    const skinny_case of = {dims, precision, facts};
+    const auto of = skinny_case_of(dims, precision, facts);
     return bw_gemm_has_groups(precision) ? choose_for<bw_e4m3, false, true>(of, out)
                                          : choose_for<bw_e4m3, false>(of, out);
 }

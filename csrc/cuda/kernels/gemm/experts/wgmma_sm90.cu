@@ -75,15 +75,16 @@ BW_DEVICE void consume_tiles(TD *d, const int *offsets, const bw_gemm_scales &sc
         bw_gemm_scales own_scales = scales;
         own_scales.b += grouped ? b_row / bw_scaled_block * scales.groups : b_row * scales.of_rows;
         typename bw_gemm_types<T>::sum sums[tile::columns / 8][4] = {};
+        const TD *none = nullptr;
         tile_scales<tile::columns> of_tile;
         constexpr bool scaled = bw_gemm_types<T>::scaled && !grouped;
         if (scaled) of_tile.load(own_scales, own, row, column0);
         if constexpr (std::is_same_v<T, bw_e4m3>) {
             short_sums<tile, grouped>{self, sums, own_scales, own, row, column0, own.steps, {}, 0}.sum();
         } else {
-            sum_steps(self, own.steps, sums, T());
+            sum_steps(self, own.steps, sums, T(), none);
         }
-        finish_tile<scaled, false>(sums, (const TD *)nullptr, d, of_tile, own, row, column0);
+        finish_tile<scaled, false>(sums, none, d, of_tile, own, row, column0);
     }
 }
 

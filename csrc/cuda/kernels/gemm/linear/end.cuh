@@ -11,10 +11,6 @@ struct bw_linear_end {
     uint64_t seed;
     uint32_t threshold;
     float factor;  // of elements that stay
-    // C may be NULL, this is always there.
-    __device__ explicit operator bool() const {
-        return true;
-    }
 };
 
 // The parameter of gemm's kernels for it, and for C, an operand's address.

@@ -8,6 +8,9 @@ BW_C_BEGIN
 /* ../gemv.cu: one row of A */
 bw_cuda_choose bw_linear_gemv_choose;
 
+/* skinny.cu: up to 16 rows */
+bw_cuda_choose bw_linear_skinny_choose;
+
 /* ../tensor.cu */
 bw_cuda_choose bw_linear_tensor_choose;
 

@@ -1,6 +1,7 @@
 /* linear_relu_dropout on a GPU:
  *   unfused  cuBLASLt's product, then a kernel for bias and relu, then one for dropout (steps.cu), all in D
- *   fused    gemm's own kernels, which end so while sums are in registers: gemv for one row of A, wgmma, tensor */
+ *   fused    gemm's own kernels, which end so while sums are in registers: gemv for one row of A,
+ *            skinny up to 16, wgmma, tensor */
 #include <stdlib.h>
 
 #include "cuda/kernels/gemm/gemm.h"
@@ -85,10 +86,10 @@ static const char *fused_refuses(const bw_dims *dims, const bw_precision *precis
 /* Rows of D that are no multiple of eight elements begin within a call of the random numbers. */
 static bw_status fused_choose(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
                               bw_cuda_launch_spec *out) {
-    bw_cuda_choose *choose = bw_linear_wgmma_choose;
-    if (dims->value[BW_LINEAR_N] % 8 != 0 || bw_wgmma_refuses(dims, precision, facts)) choose = bw_linear_tensor_choose;
-    if (dims->value[BW_LINEAR_M] == 1) choose = bw_linear_gemv_choose;
-    return choose(dims, precision, facts, out);
+    if (dims->value[BW_LINEAR_M] == 1) return bw_linear_gemv_choose(dims, precision, facts, out);
+    if (!bw_skinny_refuses(dims, precision, facts)) return bw_linear_skinny_choose(dims, precision, facts, out);
+    const bool wgmma = dims->value[BW_LINEAR_N] % 8 == 0 && !bw_wgmma_refuses(dims, precision, facts);
+    return (wgmma ? bw_linear_wgmma_choose : bw_linear_tensor_choose)(dims, precision, facts, out);
 }
 
 BW_CUDA_PREPARE(fused, fused_choose)
