@@ -35,9 +35,11 @@ BW_HD uint32_t bw_dropout_threshold(int64_t percent) {
     return (uint32_t)((percent * 65536 + 50) / 100);
 }
 
-/* Element `which`, 0 to 7, of the call that made the numbers. */
+/* Element `which`, 0 to 7, of the call that made the numbers. A GPU would put them into memory to index them. */
 BW_HD bool bw_dropout_stays(const bw_dropout_numbers *numbers, int which, uint32_t threshold) {
-    return (numbers->word[which / 2] >> which % 2 * 16 & 0xffffu) >= threshold;
+    const uint32_t *word = numbers->word;
+    const uint32_t low = which & 2 ? word[1] : word[0], high = which & 2 ? word[3] : word[2];
+    return ((which & 4 ? high : low) >> which % 2 * 16 & 0xffffu) >= threshold;
 }
 
 BW_HD bool bw_dropout_keeps(uint64_t seed, uint64_t element, uint32_t threshold) {
