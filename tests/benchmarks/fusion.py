@@ -26,7 +26,6 @@ from bwprof.measuring.callables import do_nothing_with
 
 Params = dict[str, int]
 Eager = Callable[[Any, dict[str, Any], Params], Any]
-
 EAGER: dict[str, Eager] = {
     "relu": lambda torch, t, p: torch.relu(t["x"]),
     "gelu": lambda torch, t, p: torch.nn.functional.gelu(t["x"]),
@@ -67,11 +66,9 @@ class Bench:
 
     def attainable_ns(self, cost: dict[str, int]) -> float:
         """Between two mixes the time of a byte is linear in the share that is read, as roofs have it."""
-        total = cost["bytes_read"] + cost["bytes_written"]
-        share = cost["bytes_read"] / total
-        above, below = (min(m for m in STREAMS if m >= share - 0.01), max(m for m in STREAMS if m <= share + 0.01))
-        high, low = self.stream_ns(above, total), self.stream_ns(below, total)
-        return high if above <= below else low + (high - low) * (share - below) / (above - below)
+        total, mixes = cost["bytes_read"] + cost["bytes_written"], sorted(STREAMS)
+        times = [self.stream_ns(mix, total) for mix in mixes]
+        return float(np.interp(cost["bytes_read"] / total, mixes, times))
 
     def tensors(self, case: _core.Case, *, drawn: bool) -> dict[str, Any]:
         """The operands by name, with the case's own values; or floats `drawn`, so that no large one is copied."""
