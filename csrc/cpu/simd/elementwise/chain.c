@@ -43,7 +43,7 @@ BW_INLINE void draw(uint64_t seed, bw_vl call, uint16_t *out) {
     memcpy(out, found, sizeof found);
 }
 
-/* `first` is a multiple of a page's elements, hence of a call's. */
+/* `first` is a multiple of a call's elements. */
 static void draw_part(uint64_t seed, int64_t first, int64_t count, uint16_t *out) {
     bw_vl call;
     for (int i = 0; i < CALLS; i++) call[i] = (uint64_t)(first / BW_DROPOUT_CALL + i);
