@@ -93,3 +93,13 @@ def test_a_nan_stays_one_and_large_numbers_overflow_nothing(kernel_device, opera
         assert (found[2::5] == 300).all()
         assert (np.abs(found[3::5]) < 1e-6).all()
         assert (found[4::5] == 0).all()
+
+
+@pytest.mark.parametrize("kernel_device", references.DEVICES[-1:], indirect=True)
+@pytest.mark.parametrize("operation", ["relu", "gelu"])
+@pytest.mark.parametrize("elements", [(1 << 27) - 1, 1 << 27, (1 << 27) + 2053])
+def test_large_arrays_on_a_gpu(kernel_device, operation, elements):
+    """From 256 MiB on by other blocks."""
+    with _core.Case(kernel_device, operation, "fp16", {"elements": elements}) as case:
+        verdict = case.verify(budget_s=0.2)
+    assert verdict["verified"], verdict["reason"]

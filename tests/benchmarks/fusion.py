@@ -1,8 +1,7 @@
 """Element-wise, row and layout operations and chains of them, beside plain streams and PyTorch, eager and compiled.
 
-A line each: GB/s, percent of what streams of the same bytes reach in the same run, gains over PyTorch (whose results
-are compared with ours first, on a small case), and of a chain the measured gain over its unfused variant beside that in
-bytes. Without PyTorch the gains over it are missing.
+A line each: GB/s, percent of what streams of the same bytes reach in the same run, gains over PyTorch where it is
+installed (results are compared first, on a small case), and a chain's gain over `unfused` beside that in bytes.
 
     python tests/benchmarks/fusion.py --device cuda --only relu gelu --precisions fp16
 """
@@ -12,7 +11,11 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,7 +26,6 @@ from bwprof.measuring.callables import do_nothing_with
 
 Params = dict[str, int]
 Eager = Callable[[Any, dict[str, Any], Params], Any]
-
 EAGER: dict[str, Eager] = {
     "relu": lambda torch, t, p: torch.relu(t["x"]),
     "gelu": lambda torch, t, p: torch.nn.functional.gelu(t["x"]),
@@ -39,111 +41,99 @@ SHAPES: dict[str, list[Params]] = {
     "bias_relu_dropout_residual": [{"tokens": 65_536, "hidden": 4096}, {"tokens": 65_536, "hidden": 8192}],
 }
 CHECKED = {"dropout_percent": 0}  # results are compared where nothing is drawn at random
-STREAMS = {1.0: "stream_read", 2 / 3: "stream_triad", 0.5: "stream_copy", 0.0: "stream_write"}  # by what is read
+# By the share that is read; and the bytes of an element in FP32.
+STREAMS = {1.0: ("stream_read", 4), 2 / 3: ("stream_triad", 12), 0.5: ("stream_copy", 8), 0.0: ("stream_write", 4)}
+TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8_e4m3": "float8_e4m3fn"}
 HEADS = ["case", "precision", "variant", "us", "GB/s", "% stream", "x eager", "x compiled", "x unfused", "in bytes"]
 WIDTHS = [42, 9, 9, 8, 7, 8, 8, 10, 9, 8]
 
 
+@dataclass(frozen=True)
 class Bench:
-    def __init__(self, device: _core.Device, where: str, seconds: float, torch: Any) -> None:
-        self.device, self.where, self.seconds, self.torch = device, where, seconds, torch
-        self.stream_ns = cache(self._stream_ns)
-
-    def _stream_ns(self, name: str, total: int) -> float:
-        arrays = {"stream_triad": 3, "stream_copy": 2}.get(name, 1)
-        return self.time(name, "fp32", {"elements": max(1, total // (4 * arrays))})[0]
+    device: _core.Device
+    where: str
+    seconds: float
+    torch: Any
 
     def time(self, *case: Any, **options: Any) -> tuple[float, dict[str, int], str]:
         result, cost, variant = measure(self.device, *case, max_seconds=self.seconds, **options)
         return float(result["median_ns"]), cost, variant
 
+    @cache  # noqa: B019 (one for the whole script)
+    def stream_ns(self, mix: float, total: int) -> float:
+        name, each = STREAMS[mix]
+        return self.time(name, "fp32", {"elements": max(1, total // each)})[0]
+
     def attainable_ns(self, cost: dict[str, int]) -> float:
         """Between two mixes the time of a byte is linear in the share that is read, as roofs have it."""
-        total = cost["bytes_read"] + cost["bytes_written"]
-        share = cost["bytes_read"] / total
-        above = min(mix for mix in STREAMS if mix >= share - 0.01)
-        below = max(mix for mix in STREAMS if mix <= share + 0.01)
-        high, low = (self.stream_ns(STREAMS[mix], total) for mix in (above, below))
-        return high if above <= below else low + (high - low) * (share - below) / (above - below)
+        total, mixes = cost["bytes_read"] + cost["bytes_written"], sorted(STREAMS)
+        times = [self.stream_ns(mix, total) for mix in mixes]
+        return float(np.interp(cost["bytes_read"] / total, mixes, times))
 
     def tensors(self, case: _core.Case, *, drawn: bool) -> dict[str, Any]:
-        """The operands by name, with the case's own values; or `drawn` ones, so that large ones are not copied."""
+        """The operands by name, with the case's own values; or floats `drawn`, so that no large one is copied."""
         torch, found = self.torch, {}
         own = {} if drawn and all(o["dtype"] in ("fp32", "fp16", "bf16") for o in case.operands) else case.inputs()
         for operand in case.operands:
-            name, shape = operand["name"], tuple(operand["shape"])
-            types = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8_e4m3": "float8_e4m3fn"}
-            dtype = getattr(torch, types.get(operand["dtype"], operand["dtype"]))
-            if operand["role"] == "out" or name not in own:
+            name, shape = operand["name"], operand["shape"]
+            dtype = getattr(torch, TYPES.get(operand["dtype"], operand["dtype"]))
+            if name in own:
+                found[name] = torch.frombuffer(bytearray(own[name]), dtype=dtype).reshape(shape).to(self.where)
+            else:
                 found[name] = torch.empty(shape, dtype=dtype, device=self.where)
                 if operand["role"] != "out":
                     found[name].uniform_(-1, 1)
-            else:
-                found[name] = torch.frombuffer(bytearray(own[name]), dtype=dtype).reshape(shape).to(self.where)
         return found
 
-    def differs(self, operation: str, precision: str, params: Params) -> str:
-        """Why our results of a small case are not PyTorch's; "" where they are."""
-        small = {name: CHECKED.get(name, min(value, 96)) for name, value in params.items()}
-        with _core.Case(self.device, operation, precision, small) as case:
+    def check(self, operation: str, precision: str, params: Params) -> None:
+        """End the script where our results of a small case are not PyTorch's."""
+        whole = _core.complete(operation, precision, params)
+        small = {name: CHECKED.get(name, min(value, 96)) for name, value in whole.items()}
+        with _core.Case(self.device, operation, precision, small) as case, self.torch.no_grad():
             peer = EAGER[operation](self.torch, self.tensors(case, drawn=False), dict(case.params))
-            peers = peer if isinstance(peer, tuple) else (peer,)
-            outs = [operand for operand in case.operands if operand["role"] != "in"]
             ours = case.run({})
-            for operand, theirs in zip(outs, peers, strict=True):
+            outs = [operand for operand in case.operands if operand["role"] != "in"]
+            for operand, theirs in zip(outs, peer if isinstance(peer, tuple) else (peer,), strict=True):
                 raw = self.torch.frombuffer(bytearray(ours[operand["name"]]), dtype=theirs.dtype)
                 a, b = (x.double().cpu().numpy().reshape(-1) for x in (raw, theirs))
                 allowed = 8 * self.torch.finfo(theirs.dtype).eps * np.maximum(abs(b), math.sqrt((b**2).mean()))
                 if not (abs(a - b) <= allowed).all():
-                    return f"{operation} {precision}: {operand['name']} differs by {abs(a - b).max():.2g}"
-        return ""
+                    raise SystemExit(f"{operation} {precision}: {operand['name']} is off by {abs(a - b).max():.2g}")
 
-    def peer_ns(self, function: Eager, case: _core.Case, touched: int) -> float | None:
-        torch, cold = self.torch, 4 * self.device.facts()["cache_bytes"]
-        sets = [self.tensors(case, drawn=True) for _ in range(min(2048, max(1, -(-cold // touched))))]
-        params = dict(case.params)
-        if self.where == "cpu":
-            on, options = None, {}
-        else:
-            on, options = torch.cuda.ExternalStream(self.device.stream), {"stream": self.device.stream}
+    def peer_ns(self, function: Eager, case: _core.Case) -> float | None:
+        torch, touched = self.torch, case.cost["bytes_read"] + case.cost["bytes_written"]
+        count = min(2048, max(1, -(-4 * self.device.facts()["cache_bytes"] // touched)))
+        sets, params = [self.tensors(case, drawn=True) for _ in range(count)], dict(case.params)
+        options = {} if self.where == "cpu" else {"stream": self.device.stream}
+        on = torch.cuda.ExternalStream(self.device.stream) if options else None
         with torch.no_grad(), torch.cuda.stream(on):
             for number in range(3):  # compiles
-                function(torch, sets[number % len(sets)], params)
-            for timer in [None] if on is None else ["graph", "events"]:  # no graph captures PyTorch's random numbers
+                function(torch, sets[number % count], params)
+            for timer in [None] if not options else ["graph", "events"]:  # no graph captures PyTorch's random numbers
                 try:
                     result = self.device.measure_call(
-                        lambda number: function(torch, sets[number], params), do_nothing_with, sets=len(sets),
+                        lambda number: function(torch, sets[number], params), do_nothing_with, sets=count,
                         footprint_bytes=touched, max_seconds=self.seconds, timer=timer, **options,
                     )  # fmt: skip
+                    return float(result["median_ns"])
                 except (RuntimeError, _core.UnavailableError) as error:
                     show(f"  {timer}: {str(error).splitlines()[0][:100]}")
-                    continue
-                return float(result["median_ns"])
         return None
-
-    def gains(self, operation: str, precision: str, params: Params, ns: float) -> list[object]:
-        if self.torch is None or operation not in EAGER:
-            return ["", ""]
-        wrong = self.differs(operation, precision, params)
-        if wrong:
-            raise SystemExit(wrong)
-        with _core.Case(self.device, operation, precision, params) as case:
-            touched = case.cost["bytes_read"] + case.cost["bytes_written"]
-            compiled = self.torch.compile(EAGER[operation])
-            times = [self.peer_ns(function, case, touched) for function in (EAGER[operation], compiled)]
-        return [peer / ns if peer else "" for peer in times]
 
     def add(self, operation: str, params: Params, precision: str) -> None:
         ns, cost, variant = self.time(operation, precision, params)
-        total = cost["bytes_read"] + cost["bytes_written"]
-        unfused: list[object] = ["", ""]
+        total, gains, unfused = cost["bytes_read"] + cost["bytes_written"], ["", ""], ["", ""]
         if "unfused" in {row["name"] for row in self.device.variants(operation, precision, params)} - {variant}:
             other, more, _ = self.time(operation, precision, params, variant="unfused")
-            moved = more["algorithmic_bytes_read"] + more["algorithmic_bytes_written"]
-            unfused = [other / ns, moved / total]
+            unfused = [other / ns, (more["algorithmic_bytes_read"] + more["algorithmic_bytes_written"]) / total]
+        if self.torch is not None and operation in EAGER:
+            self.check(operation, precision, params)
+            with _core.Case(self.device, operation, precision, params) as case:
+                functions = (EAGER[operation], self.torch.compile(EAGER[operation]))
+                times = [self.peer_ns(function, case) for function in functions]
+            gains = [peer / ns if peer else "" for peer in times]
         label = f"{operation} {'x'.join(map(str, params.values()))}"
         rates = [ns / 1e3, total / ns, 100 * self.attainable_ns(cost) / ns]
-        gains = self.gains(operation, precision, params, ns)
         show_row([label, precision, variant, *rates, *gains, *unfused], WIDTHS)
 
 
@@ -156,20 +146,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.1, help="longest measurement of a case")
     parser.add_argument("--no-peers", action="store_true", help="without PyTorch")
     args = parser.parse_args()
-    torch = None
-    if not args.no_peers:
-        try:
-            import torch
-        except ImportError:
-            show("PyTorch is not installed")
+    torch = import_module("torch") if not args.no_peers and find_spec("torch") else None
     with _core.Device(args.device) as device:
         show(machine(device))
         show_row(HEADS, WIDTHS)
         bench = Bench(device, args.device, args.seconds, torch)
-        for operation in args.only:
+        for operation, precision in product(args.only, args.precisions):
             for params in SHAPES[operation][: args.shapes]:
-                for precision in args.precisions:
-                    bench.add(operation, params, precision)
+                bench.add(operation, params, precision)
 
 
 if __name__ == "__main__":

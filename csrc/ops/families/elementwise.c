@@ -34,11 +34,12 @@ static const bw_param params[] = {
 
 /* Name, inputs (the second NULL where there is one), how many arrays are read, FLOPs of an element, the root mean
  * square of results, their error in units of FP32's roundoff, what an element becomes, a text. */
-#define ELEMENTWISE(X)                                                                                           \
-    X(relu, "x", NULL, 1, 1, 0.41, 0.0, a < 0.0 ? 0.0 : a, "max(x, 0)")                                          \
-    X(gelu, "x", NULL, 1, 5, 0.34, 12.0, 0.5 * a * erfc(-a * sqrt(0.5)), "x times the normal distribution of x") \
-    X(residual_add, "x", "residual", 2, 1, 0.82, 2.0, a + b, "x + residual")                                     \
-    X(silu_mul, "gate", "up", 2, 5, 0.18, 12.0, a / (1.0 + exp(-a)) * b, "gate / (1 + e^-gate) * up")
+#define ELEMENTWISE(X)                                                                                \
+    X(relu, "x", NULL, 1, 1, 0.41, 0.0, a < 0.0 ? 0.0 : a, "each element, or 0 where it is negative") \
+    X(gelu, "x", NULL, 1, 5, 0.34, 12.0, 0.5 * a * erfc(-a * sqrt(0.5)),                              \
+      "each element times the share of a normal distribution below it")                               \
+    X(residual_add, "x", "residual", 2, 1, 0.82, 2.0, a + b, "the sum of two arrays")                 \
+    X(silu_mul, "gate", "up", 2, 5, 0.18, 12.0, a / (1.0 + exp(-a)) * b, "up times gate / (1 + e^-gate)")
 
 typedef struct element_row {
     const bw_op *op;
@@ -201,7 +202,7 @@ static bw_tolerance chain_tolerance(const bw_dims *dims, const bw_precision *pre
 const bw_op bw_op_bias_relu_dropout_residual = {
     .name = "bias_relu_dropout_residual",
     .family = "elementwise",
-    .text = "dropout(relu(x + bias)) + residual; the mask is worked out, not stored",
+    .text = "dropout of relu(x + bias), plus residual; no mask is stored",
     .params = chain_params,
     .param_count = sizeof chain_params / sizeof chain_params[0],
     .precisions = PRECISIONS,

@@ -4,10 +4,10 @@
  *   residual_add  x, residual -> out: x + residual
  *   silu_mul      gate, up -> out: gate / (1 + e^-gate) * up
  *   bias_relu_dropout_residual  x(T, d), bias(d), residual(T, d) -> out(T, d):
- *                 dropout(relu(x + bias)) + residual; which elements stay says base/dropout.h */
+ *                 dropout(relu(x + bias)) + residual; which elements stay says base/types/dropout.h */
 #pragma once
 
-#include "base/dropout.h"
+#include "base/types/dropout.h"
 #include "ops/op.h"
 
 #define BW_ELEMENTWISE_OPERATIONS(X)  \

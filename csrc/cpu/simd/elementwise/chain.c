@@ -6,7 +6,7 @@
 #include "cpu/simd/elementwise/map.h"
 #include "ops/families/elementwise.h"
 
-enum { BIAS = 1, RELU = 2, DROPOUT = 4, RESIDUAL = 8 }; /* steps of a pass */
+enum { BIAS = 1, RELU = 2, DROPOUT = 4, RESIDUAL = 8, ALL = 15 }; /* steps of a pass */
 enum { CALLS = BW_SIMD_FLOATS / 2, DRAWN = BW_DROPOUT_CALL * CALLS, PART_MOST = BW_COPY_WINDOW / 2 };
 
 /* What belongs to the elements from map->first on. */
@@ -43,7 +43,7 @@ BW_INLINE void draw(uint64_t seed, bw_vl call, uint16_t *out) {
     memcpy(out, found, sizeof found);
 }
 
-/* `first` is a multiple of a page's elements, hence of a call's. */
+/* `first` is a multiple of a call's elements. */
 static void draw_part(uint64_t seed, int64_t first, int64_t count, uint16_t *out) {
     bw_vl call;
     for (int i = 0; i < CALLS; i++) call[i] = (uint64_t)(first / BW_DROPOUT_CALL + i);
@@ -84,7 +84,7 @@ STEP(add_bias, BIAS)
 STEP(only_relu, RELU)
 STEP(only_dropout, DROPOUT)
 STEP(add_residual, RESIDUAL)
-STEP(all_steps, BIAS | RELU | DROPOUT | RESIDUAL)
+STEP(all_steps, ALL)
 
 typedef struct pass {
     const bw_launch *launch;
@@ -108,16 +108,18 @@ static void pass_share(void *context, int rank, int ranks) {
     const int64_t *dims = launch->dims->value, percent = dims[BW_CHAIN_DROPOUT_PERCENT];
     const bw_dtype dtype = launch->precision->activation;
     const int64_t page = BW_PAGE_BYTES / bw_elem_bytes(dtype), window = BW_COPY_WINDOW / bw_elem_bytes(dtype);
+    const bw_walks *walks = &launch->device->walks;
     buffers own;
     own.threshold = bw_dropout_threshold(percent);
     own.growth = bw_dropout_growth(percent);
     bw_map map = {.a = self->from,
                   .b = launch->operand[BW_CHAIN_RESIDUAL],
                   .out = self->to,
-                  .walk = launch->device->walks.triad,
+                  .walk = self->steps & RESIDUAL ? walks->triad : walks->copy,
                   .large = is_large(launch),
                   .context = &own};
-    const int64_t part = map.walk == BW_WALK_PAGES ? window : page; /* buffers stay in the first cache */
+    /* Small: buffers stay in the first cache, and memory brings the next lines while numbers are drawn. */
+    const int64_t part = map.walk == BW_WALK_PAGES ? window : page / 4;
     bw_pool_share_units(elements_of(launch), page, rank, ranks, &map.first, &map.end);
     for (; map.first < map.end; map.first = map.last) {
         map.last = bw_min64(map.end, map.first + part);
@@ -136,16 +138,16 @@ static void run(pass self) {
 }
 
 static bw_status fused_launch(const bw_launch *launch) {
-    run((pass){launch, all_steps_walk, launch->operand[BW_CHAIN_X], launch->operand[BW_CHAIN_OUT], BIAS | DROPOUT});
+    run((pass){launch, all_steps_walk, launch->operand[BW_CHAIN_X], launch->operand[BW_CHAIN_OUT], ALL});
     return BW_OK;
 }
 
 static bw_status unfused_launch(const bw_launch *launch) {
     char *one = launch->scratch, *other = one + bw_chain_place_bytes(launch->dims, launch->precision);
     run((pass){launch, add_bias_walk, launch->operand[BW_CHAIN_X], one, BIAS});
-    run((pass){launch, only_relu_walk, one, other, 0});
+    run((pass){launch, only_relu_walk, one, other, RELU});
     run((pass){launch, only_dropout_walk, other, one, DROPOUT});
-    run((pass){launch, add_residual_walk, one, launch->operand[BW_CHAIN_OUT], 0});
+    run((pass){launch, add_residual_walk, one, launch->operand[BW_CHAIN_OUT], RESIDUAL});
     return BW_OK;
 }
 

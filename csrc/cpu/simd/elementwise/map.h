@@ -18,10 +18,12 @@ typedef struct bw_map {
 /* A vector of results: elements from i on. */
 typedef bw_vf bw_map_function(bw_dtype dtype, const bw_map *map, int64_t i, bw_vf a, bw_vf b);
 
-BW_INLINE void bw_map_prefetch(bw_dtype dtype, int inputs, const bw_map *map, int64_t i) {
-    __builtin_prefetch(bw_at(dtype, map->a, i), 0, 2);
-    if (inputs > 1) __builtin_prefetch(bw_at(dtype, map->b, i), 0, 2);
-}
+/* To a cache, 3 being the nearest; a macro, as it must be a constant. */
+#define BW_MAP_PREFETCH(dtype, inputs, map, i, cache)                              \
+    do {                                                                           \
+        __builtin_prefetch(bw_at(dtype, (map)->a, i), 0, cache);                   \
+        if ((inputs) > 1) __builtin_prefetch(bw_at(dtype, (map)->b, i), 0, cache); \
+    } while (0)
 
 BW_INLINE bw_vf bw_map_vector(bw_dtype dtype, int inputs, bw_map_function *function, const bw_map *map, int64_t i,
                               int64_t left) {
@@ -55,13 +57,14 @@ BW_INLINE void bw_map_walk(bw_dtype dtype, int inputs, bw_map_function *function
         for (int64_t at = i; at < i + page; at += line) {
 #pragma GCC unroll 4
             for (int64_t j = at; j < at + window; j += page) {
-                bw_map_prefetch(dtype, inputs, map, j + next);
+                BW_MAP_PREFETCH(dtype, inputs, map, j + next, 3);
                 bw_map_line(dtype, inputs, function, map, j);
             }
         }
     }
     for (; large && i + line <= last; i += line) {
-        bw_map_prefetch(dtype, inputs, map, bw_min64(i + ahead, map->end - 1));
+        const int64_t later = bw_min64(i + ahead, map->end - 1);
+        BW_MAP_PREFETCH(dtype, inputs, map, later, 2);
         bw_map_line(dtype, inputs, function, map, i);
     }
     for (; i < last; i += BW_SIMD_FLOATS) {

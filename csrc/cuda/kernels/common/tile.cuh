@@ -1,7 +1,7 @@
-// The tile of element-wise kernels. A block has one tile of 4 KiB of each array; a thread has several 16-byte accesses
-// in flight, which caches do not keep. On an H200 (64 KiB to 4 GiB) resident blocks that walk over the memory were up
-// to 8 % slower and nowhere faster. Larger blocks cost a copy 3 %, smaller tiles a write half of its bandwidth, the
-// default cache policy 10 % at 1 MiB.
+// The tile of element-wise kernels. A block has one tile of 4 KiB of each array; a thread of 64 has several 16-byte
+// accesses in flight, which caches do not keep. On an H200 (64 KiB to 4 GiB) resident blocks that walk over the memory
+// were up to 8 % slower and nowhere faster. Larger blocks cost a copy 3 %, smaller tiles a write half of its bandwidth,
+// the default cache policy 10 % at 1 MiB.
 //
 // An Op says what to do with an element and with a vector of 16 bytes:
 //   T                              the elements' type
@@ -17,35 +17,36 @@
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/launch/choose.cuh"
 
-constexpr int bw_tile_threads = 64, bw_tile_unroll = 4, bw_tile_bytes = bw_tile_threads * bw_tile_unroll * 16;
+constexpr int bw_tile_bytes = 4096;
 
-template <typename Op>
-__global__ void __launch_bounds__(bw_tile_threads, 16) bw_tile_kernel(Op op, int64_t elements) {
+template <typename Op, int threads = 64>
+__global__ void __launch_bounds__(threads, 1024 / threads) bw_tile_kernel(Op op, int64_t elements) {
+    constexpr int unroll = bw_tile_bytes / 16 / threads;
     constexpr int elems = 16 / sizeof(typename Op::T);
     const int64_t vectors = elements / elems;
     const typename Op::constants constants = op.begin();
-    const int64_t i = (int64_t)blockIdx.x * (bw_tile_threads * bw_tile_unroll) + threadIdx.x;
-    typename Op::inputs inputs[bw_tile_unroll] = {};
+    const int64_t i = (int64_t)blockIdx.x * (threads * unroll) + threadIdx.x;
+    typename Op::inputs inputs[unroll] = {};
 #pragma unroll
-    for (int u = 0; u < bw_tile_unroll; u++) {
-        if (i + u * bw_tile_threads < vectors) inputs[u] = op.load(i + u * bw_tile_threads);
+    for (int u = 0; u < unroll; u++) {
+        if (i + u * threads < vectors) inputs[u] = op.load(i + u * threads);
     }
     __syncwarp();  // keeps the compiler from using early loads before it has issued the late ones
 #pragma unroll
-    for (int u = 0; u < bw_tile_unroll; u++) {
-        if (i + u * bw_tile_threads < vectors) op.store(i + u * bw_tile_threads, constants, inputs[u]);
+    for (int u = 0; u < unroll; u++) {
+        if (i + u * threads < vectors) op.store(i + u * threads, constants, inputs[u]);
     }
     const int64_t last = vectors * elems + threadIdx.x;
     if (blockIdx.x == 0 && last < elements) op.element(last);
 }
 
 // One launch of it; `addresses` in the order of the Op's members.
-template <typename Op>
+template <int threads = 64, typename Op>
 static bw_status bw_choose_tiles(int64_t elements, bw_cuda_launch_spec *out, Op op,
                                  std::initializer_list<bw_address> addresses) {
     const int64_t tiles = bw_ceil_div(elements, bw_tile_bytes / (int)sizeof(typename Op::T));
     bw_cuda_kernel *kernel =
-        bw_choose(out, bw_tile_kernel<Op>, dim3((unsigned)tiles), dim3(bw_tile_threads), 0, op, elements);
+        bw_choose(out, bw_tile_kernel<Op, threads>, dim3((unsigned)tiles), dim3(threads), 0, op, elements);
     assert(sizeof op >= addresses.size() * sizeof(void *));
     size_t offset = 0;
     for (const bw_address &address : addresses) {

@@ -60,18 +60,13 @@ struct chain_op {
                 if (++at == work.by_hidden.divisor) at = 0;
             }
         }
+        const int64_t element = i * elems;
         bw_dropout_numbers numbers = {};
-        if (steps & DROPOUT) {
-            const int64_t call = i * elems / BW_DROPOUT_CALL;
-            numbers = bw_dropout_draw(work.seed, (uint64_t)call);
-            if (i * elems % BW_DROPOUT_CALL) {  // the second of two vectors that a call serves
-                numbers.word[0] = numbers.word[2];
-                numbers.word[1] = numbers.word[3];
-            }
-        }
+        if (steps & DROPOUT) numbers = bw_dropout_draw(work.seed, (uint64_t)(element / BW_DROPOUT_CALL));
 #pragma unroll
         for (int e = 0; e < elems; e++) {
-            value[e] = step(value[e], biases[e], bw_dropout_stays(&numbers, e, work.threshold), residuals[e]);
+            const bool stays = bw_dropout_stays(&numbers, (int)(element % BW_DROPOUT_CALL) + e, work.threshold);
+            value[e] = step(value[e], biases[e], stays, residuals[e]);
         }
         bw_store_once((uint4 *)out + i, bw_pack(value, T()));
     }

