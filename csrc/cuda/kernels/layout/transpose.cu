@@ -12,8 +12,8 @@
 
 namespace {
 
-// Rows of a tile are 256 bytes on both sides: of half as much an H200's memory loses 3 %.
-constexpr int LINE = 256;  // bytes
+// Of a tile's rows, in bytes, on both sides: an H200 is 3 % slower with half as much.
+constexpr int LINE = 256;
 
 template <typename T>
 struct tile {
@@ -30,9 +30,9 @@ struct place {
     int64_t matrix, row, column;
 };
 
-// Tiles are walked over in stripes of so many columns of tiles, row by row: what blocks write at the same time lies
-// together as well as what they read (H200, FP16, 16384 x 16384: 91 % of a copy column by
-// column of tiles far apart, 97 % so).
+// Tiles are walked over in stripes of so many columns of tiles, row by row: blocks of the same time then write long
+// parts of rows, and read parts that are long enough (H200, FP16, 16384 x 16384, of a copy: 99 % so, 98 % by 8 columns,
+// 97 % by 32).
 constexpr uint32_t STRIPE = 2;
 
 __device__ place place_of(const matrices &m, int rows, int columns) {
