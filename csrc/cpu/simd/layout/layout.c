@@ -22,7 +22,7 @@ static bw_status run(const bw_launch *launch, bw_pool_task share) {
               .in = launch->operand[BW_LAYOUT_IN],
               .out = launch->operand[BW_LAYOUT_OUT]};
     t.run_bytes = t.swap.run * bw_elem_bytes(launch->precision->result);
-    t.large = bw_is_large(2 * t.swap.batch * t.swap.rows * t.swap.columns * t.run_bytes);
+    t.large = BW_SIMD_STREAMS && bw_is_large(2 * t.swap.batch * t.swap.rows * t.swap.columns * t.run_bytes);
     bw_pool_run(launch->device->pool, share, &t);
     return BW_OK;
 }
