@@ -131,11 +131,13 @@ BW_INLINE void strip_block(bw_dtype dtype, const task *t, const char *in, char *
             part_block(dtype, in + i * stride, stride, bw_min64(line, there - i), some, stage + i * elem);
         }
     }
-    for (int64_t i = 0; i < some; i++, out += rows * elem) {
-        const int64_t rest = aligned ? 0 : (int64_t)(-(uintptr_t)out % BW_LINE_BYTES); /* the strip before writes it */
-        const int64_t first = row ? rest : 0, last = bw_min64(left * elem, height * elem + rest);
-        if (first >= last) continue;
-        bw_copy_bytes(out + first, stage + i * STAGE_BYTES + first, last - first, t->large, BW_WALK_LINEAR);
+    const char *from = stage;
+    for (int64_t i = 0; i < some; i++, out += rows * elem, from += STAGE_BYTES) {
+        int64_t at = aligned ? 0 : (int64_t)(-(uintptr_t)out % BW_LINE_BYTES); /* the strip before wrote so far */
+        const int64_t last = bw_min64(left * elem, height * elem + at);
+        if (row == 0) memcpy(out, from, (size_t)bw_min64(at, last));
+        for (; t->large && at + BW_LINE_BYTES <= last; at += BW_LINE_BYTES) bw_copy_line(out + at, from + at);
+        if (at < last) memcpy(out + at, from + at, (size_t)(last - at));
     }
 }
 
