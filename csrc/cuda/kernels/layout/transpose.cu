@@ -87,8 +87,8 @@ __device__ uint4 column_chunk(const T *shared, int unit, int *column, int *chunk
         *column = unit / blocks * 8 + lane / 4;
         *chunk = row / 8 + lane % 4;
     } else {
-        *column = unit / (2 * blocks) * 4 + lane / 8;
-        *chunk = unit % (2 * blocks) * 8 + lane % 8;
+        *column = unit / blocks * 4 + lane / 8;
+        *chunk = unit % blocks * 8 + lane % 8;
 #pragma unroll
         for (int i = 0; i < 4; i++) word[i] = shared[swizzled<T>(*chunk * 4 + i, *column / 4) + *column % 4];
     }
@@ -141,7 +141,7 @@ template <typename T>
 __global__ void __launch_bounds__(tile<T>::threads) transpose_shifted_kernel(const T *in, T *out, matrices m) {
     using of = shifted<T>;
     constexpr int per = tile<T>::per, warps = tile<T>::threads / 32, chunks = tile<T>::side / per;
-    constexpr int LANES = 4;  // that store neighboring chunks: whole sectors
+    constexpr int LANES = 8;  // that store neighboring chunks: whole sectors
     constexpr int units = chunks / LANES * ((of::columns * LANES + 31) / 32);
     static_assert(units % warps == 0, "warps share them evenly");
     __shared__ __align__(16) T shared[of::rows * of::pitch];
