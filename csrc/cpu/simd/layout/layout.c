@@ -1,8 +1,8 @@
 /* transpose and permute: moves of bits, by the elements' size. Threads share the work evenly.
- *   naive   the output element by element, in its order, read across the input's rows;
- *   tiled   (transpose) strips of rows of the input, whose squares are transposed in registers; each becomes whole
- * lines of the output's rows, past the caches where the output is large; runs    (permute) a token after the other, a
- * head's elements at once. */
+ *   naive  the output element by element, in its order, read across the input's rows;
+ *   tiled  (transpose) strips of rows of the input, whose squares are transposed in registers: whole lines of the
+ *          output's rows, which leave past the caches where it is large;
+ *   runs   (permute) a token after the other, a head's elements at once. */
 #include "ops/families/layout.h"
 
 #include "cpu/simd/copy.h"
@@ -22,7 +22,7 @@ static bw_status run(const bw_launch *launch, bw_pool_task share) {
               .in = launch->operand[BW_LAYOUT_IN],
               .out = launch->operand[BW_LAYOUT_OUT]};
     t.run_bytes = t.swap.run * bw_elem_bytes(launch->precision->result);
-    t.large = bw_is_large(2 * t.swap.batch * t.swap.rows * t.swap.columns * t.run_bytes);
+    t.large = BW_SIMD_STREAMS && bw_is_large(2 * t.swap.batch * t.swap.rows * t.swap.columns * t.run_bytes);
     bw_pool_run(launch->device->pool, share, &t);
     return BW_OK;
 }
@@ -51,7 +51,6 @@ static void naive_share(void *context, int rank, int ranks) {
  * more, for what is left of the last one: they are read twice, but no line is written in parts. */
 enum { STRIP_LINES = 2, UNALIGNED_LINES = 4, STAGE_BYTES = (UNALIGNED_LINES + 1) * BW_LINE_BYTES, BLOCKS_AHEAD = 4 };
 
-/* A square of a vector's width, from rows that lie `stride` bytes apart to rows `pitch` apart. */
 BW_INLINE void square_put(char *to, bw_vf x, bool past) {
     if (past) {
         bw_stream_vector(to, x);
@@ -60,6 +59,7 @@ BW_INLINE void square_put(char *to, bw_vf x, bool past) {
     }
 }
 
+/* A square of a vector's width, from rows that lie `stride` bytes apart to rows `pitch` apart. */
 BW_INLINE void square(bw_dtype dtype, const char *from, int64_t stride, char *to, int64_t pitch, bool past) {
     bw_vf low[BW_SIMD_FLOATS], high[BW_SIMD_FLOATS];
     if (dtype == BW_FP32) {
@@ -73,8 +73,8 @@ BW_INLINE void square(bw_dtype dtype, const char *from, int64_t stride, char *to
     /* Two rows become one of pairs, which are words: of columns 0 to 3 and 4 to 7 of every eight. */
 #pragma GCC unroll 16
     for (int i = 0; i < BW_SIMD_FLOATS; i++) {
-        const bw_vw even = (bw_vw)bw_vu_load(from + 2 * i * stride),
-                    odd = (bw_vw)bw_vu_load(from + (2 * i + 1) * stride);
+        const bw_vw even = (bw_vw)bw_vu_load(from + 2 * i * stride);
+        const bw_vw odd = (bw_vw)bw_vu_load(from + (2 * i + 1) * stride);
         low[i] = (bw_vf)bw_vw_turns_low(even, odd);
         high[i] = (bw_vf)bw_vw_turns_high(even, odd);
     }
@@ -107,7 +107,7 @@ BW_INLINE void part_block(bw_dtype dtype, const char *from, int64_t stride, int6
     block(dtype, padded, BW_LINE_BYTES, 0, to, STAGE_BYTES, false);
 }
 
-/* The block's columns [column, column + columns) of the strip that begins with row `row`. */
+/* Of the strip of `height` rows that begins with row `row`, the line of columns that begins with `column`. */
 BW_INLINE void strip_block(bw_dtype dtype, const task *t, const char *in, char *out, int64_t row, int64_t column,
                            int64_t height, bool aligned) {
     const int64_t elem = bw_elem_bytes(dtype), line = BW_LINE_BYTES / elem, rows = t->swap.rows;
@@ -131,11 +131,13 @@ BW_INLINE void strip_block(bw_dtype dtype, const task *t, const char *in, char *
             part_block(dtype, in + i * stride, stride, bw_min64(line, there - i), some, stage + i * elem);
         }
     }
-    for (int64_t i = 0; i < some; i++, out += rows * elem) {
-        const int64_t rest = aligned ? 0 : (int64_t)(-(uintptr_t)out % BW_LINE_BYTES); /* the strip before writes it */
-        const int64_t first = row ? rest : 0, last = bw_min64(left * elem, height * elem + rest);
-        if (first >= last) continue;
-        bw_copy_bytes(out + first, stage + i * STAGE_BYTES + first, last - first, t->large, BW_WALK_LINEAR);
+    const char *from = stage;
+    for (int64_t i = 0; i < some; i++, out += rows * elem, from += STAGE_BYTES) {
+        int64_t at = aligned ? 0 : (int64_t)(-(uintptr_t)out % BW_LINE_BYTES); /* the strip before wrote so far */
+        const int64_t last = bw_min64(left * elem, height * elem + at);
+        if (row == 0) memcpy(out, from, (size_t)bw_min64(at, last));
+        for (; t->large && at + BW_LINE_BYTES <= last; at += BW_LINE_BYTES) bw_copy_line(out + at, from + at);
+        if (at < last) memcpy(out + at, from + at, (size_t)(last - at));
     }
 }
 
