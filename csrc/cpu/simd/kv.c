@@ -196,7 +196,7 @@ BW_KV_TABLE(kv_copy, copy_numbers)
 
 /* ---- rope, rope_append ---- */
 
-enum { OF_Q, OF_K, OF_V, ROPE_KINDS, TURN_TOKENS = 16 };
+enum { OF_Q, OF_K, OF_V, ROPE_KINDS, TURN_TOKENS = 256 };
 
 /* Which heads of a token are rotated (q's, k's) or moved (v's, of which rope has none), and where they go. */
 typedef struct rotation {
@@ -273,7 +273,7 @@ static void rotate_token(const rotation *r, int kind, int64_t token) {
     }
 }
 
-/* The same kind of several tokens in turn: memory likes long streams. */
+/* The same kind of many tokens in turn: memory likes long streams, and the angles of so many stay in the cache. */
 static void rotate_share(void *context, int rank, int ranks) {
     const rotation *r = context;
     int64_t first, last;
