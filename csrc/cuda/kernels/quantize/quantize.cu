@@ -1,7 +1,8 @@
 // silu_mul_quantize: a block has a token, and keeps its numbers in shared memory until it knows the largest: as it has
 // read them, then as floats in their place. So several tokens of 14 336 are on their way to a multiprocessor, which has
 // registers for two: an H200 reaches 103 % of a copy of as many bytes, four fifths of which are read, by registers 97 %
-// (of 28 672 elements 103 and 91 %). A token that is longer than that, or is no whole 16 bytes, is worked out twice.
+// (of 28 672 elements 103 and 91 %). A token that shared memory has no room for, or that is no whole 16 bytes, is
+// worked out twice.
 #include "cuda/kernels/quantize/quantize.h"
 
 #include <stddef.h>
