@@ -66,6 +66,7 @@ def test_infinities_are_numbers(precision: str, head_dim: int, heads: int, at: i
         ("kv_copy", {"kv_len": (1 << 31) - 1, "num_kv_heads": 1024, "head_dim": 1024}),
         ("kv_append", {"seq_len": (1 << 31) - 1, "num_kv_heads": 1024, "head_dim": 1024}),
         ("kv_gather", {"kv_len": (1 << 31) - 1, "num_kv_heads": 1024, "head_dim": 1024, "page_size": 4096}),
+        ("rope", {"tokens": (1 << 31) - 1, "num_heads": 1024, "head_dim": 1024}),
     ],
 )
 def test_more_blocks_than_a_grid_holds(gpu: _core.Device, operation: str, params: dict[str, int]) -> None:

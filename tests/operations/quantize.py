@@ -17,7 +17,7 @@ OPERATIONS = {
     "silu_mul_quantize": Operation(
         shapes=[
             {"tokens": t, "hidden": h}
-            for t, h in [(1, 1), (3, 37), (7, 128), (5, 896), (2, 4099), (3, 14336), (1, 16384), (2, 16392)]
+            for t, h in [(1, 1), (3, 37), (7, 128), (5, 896), (2, 4099), (3, 14336), (1, 16392), (2, 28672), (1, 60008)]
         ],
         small={"tokens": 6, "hidden": 48},
         reference=silu_mul_quantize,

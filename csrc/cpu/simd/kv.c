@@ -1,7 +1,8 @@
 /* The KV cache's moves. One variant each: `rows`, stretches of adjacent rows shared among the threads, large ones
  * copied as stream_copy does it. A row is one token's G * D elements; where caches have scales, its G scales are rows
  * of their own; kv_append quantizes a row into both, and kv_gather may multiply both.
- * rope and rope_append: heads shared among the threads; large ones that are whole lines are written past the caches. */
+ * rope and rope_append: tokens shared among the threads; large ones that are whole lines are written past the caches.
+ */
 #include <math.h>
 
 #include "ops/families/kv.h"
@@ -195,7 +196,7 @@ BW_KV_TABLE(kv_copy, copy_numbers)
 
 /* ---- rope, rope_append ---- */
 
-enum { OF_Q, OF_K, OF_V, ROPE_KINDS };
+enum { OF_Q, OF_K, OF_V, ROPE_KINDS, TURN_TOKENS = 256 };
 
 /* Which heads of a token are rotated (q's, k's) or moved (v's, of which rope has none), and where they go. */
 typedef struct rotation {
@@ -258,28 +259,29 @@ BW_INLINE void rotate_heads(bw_dtype dtype, const rotation *r, const char *from,
     }
 }
 
+/* The heads of one kind of a token. */
+static void rotate_token(const rotation *r, int kind, int64_t token) {
+    const bw_dtype dtype = r->launch->precision->result;
+    const int64_t heads = r->heads[kind], bytes = heads * r->head_dim * bw_elem_bytes(dtype);
+    const int64_t row = kind != OF_Q && r->appends ? append_row(r->launch, token) : token;
+    const char *from = r->from[kind] + token * bytes;
+    const float *angles = r->angles + (r->before + token % r->seq_len) * r->head_dim;
+    if (kind == OF_V) {
+        bw_copy_bytes(r->to[kind] + row * bytes, from, bytes, r->large, BW_WALK_LINEAR);
+    } else {
+        BW_DTYPE_SWITCH(dtype, rotate_heads, r, from, angles, heads, r->to[kind] + row * bytes);
+    }
+}
+
+/* The same kind of many tokens in turn: memory likes long streams, and the angles of so many stay in the cache. */
 static void rotate_share(void *context, int rank, int ranks) {
     const rotation *r = context;
-    const bw_dtype dtype = r->launch->precision->result;
-    const int64_t each = r->heads[OF_Q] + r->heads[OF_K] + r->heads[OF_V], bytes = r->head_dim * bw_elem_bytes(dtype);
-    int64_t i, last;
-    bw_pool_share(r->tokens * each, rank, ranks, &i, &last);
-    while (i < last) {
-        const int64_t token = i / each;
-        int64_t head = i % each;
-        int kind = OF_Q;
-        while (head >= r->heads[kind]) head -= r->heads[kind++];
-        const int64_t some = bw_min64(r->heads[kind] - head, last - i);
-        const int64_t row = kind != OF_Q && r->appends ? append_row(r->launch, token) : token;
-        const char *from = r->from[kind] + (token * r->heads[kind] + head) * bytes;
-        char *to = r->to[kind] + (row * r->heads[kind] + head) * bytes;
-        const float *angles = r->angles + (r->before + token % r->seq_len) * r->head_dim;
-        if (kind == OF_V) {
-            bw_copy_bytes(to, from, some * bytes, r->large, BW_WALK_LINEAR);
-        } else {
-            BW_DTYPE_SWITCH(dtype, rotate_heads, r, from, angles, some, to);
+    int64_t first, last;
+    bw_pool_share(r->tokens, rank, ranks, &first, &last);
+    for (int64_t block = first; block < last; block += TURN_TOKENS) {
+        for (int kind = OF_Q; kind < ROPE_KINDS && r->heads[kind]; kind++) {
+            for (int64_t t = block; t < bw_min64(block + TURN_TOKENS, last); t++) rotate_token(r, kind, t);
         }
-        i += some;
     }
     if (r->large) bw_stream_fence();
 }
@@ -304,8 +306,8 @@ static bw_status rope_launch(const bw_launch *launch) {
 }
 
 static const bw_variant rope_rows[] = {
-    BW_CPU_ROW("rows", rope, .text = "heads shared among the threads; large destinations are written past the caches",
-               .prediction = {.changes = "the only variant: heads shared among the threads"})};
+    BW_CPU_ROW("rows", rope, .text = "tokens shared among the threads; large destinations are written past the caches",
+               .prediction = {.changes = "the only variant: tokens shared among the threads"})};
 const bw_variant_table BW_CPU_TABLE(rope) = {rope_rows, 1, NULL};
 
 /* What both variants of rope_append begin with; k goes to `keys`. */

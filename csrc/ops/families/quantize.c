@@ -73,7 +73,7 @@ static bw_tolerance quantize_tolerance(const bw_dims *dims, const bw_precision *
 const bw_op bw_op_silu_mul_quantize = {
     .name = "silu_mul_quantize",
     .family = "quantize",
-    .text = "gate / (1 + e^-gate) * up, as E4M3 numbers with a scale for each token",
+    .text = "multiply by a gate's SiLU, and make E4M3 numbers with a scale for each token",
     .params = params,
     .param_count = sizeof params / sizeof params[0],
     .precisions = BW_MASK(FP8_E4M3),

@@ -26,37 +26,40 @@ static bw_status unfused_cost(const bw_dims *dims, const bw_precision *precision
     return bw_cost_add_intermediates(bw_quantize_result_bytes(dims, precision), cost);
 }
 
-/* Elements [first, first + count) of silu(gate) * up, to elements from `to_first` on. By e^-|gate|, which does not
- * overflow: gate / (1 + e^-gate) is gate e^gate / (e^gate + 1), too. */
-BW_INLINE void silu_elements(bw_dtype to_dtype, const bw_launch *launch, int64_t first, int64_t count, void *to,
-                             int64_t to_first) {
+/* Elements [first, first + count) of silu(gate) * up, to elements from `to_first` on; their largest size. By e^-|gate|,
+ * which does not overflow: gate / (1 + e^-gate) is gate e^gate / (e^gate + 1), too. */
+BW_INLINE float silu_elements(bw_dtype to_dtype, const bw_launch *launch, int64_t first, int64_t count, void *to,
+                              int64_t to_first) {
     const void *gates = launch->operand[BW_QUANTIZE_GATE], *ups = launch->operand[BW_QUANTIZE_UP];
+    bw_vf largest = bw_vf_set(0.0f);
     for (int64_t i = 0; i < count; i += BW_SIMD_FLOATS) {
         const bw_vf gate = bw_vf_load_as_upto(BW_FP16, gates, first + i, count - i);
         const bw_vf up = bw_vf_load_as_upto(BW_FP16, ups, first + i, count - i);
         const bw_vf small = bw_vf_exp(-bw_vf_max(gate, -gate)), above = bw_vf_max(bw_vf_set(0.0f), gate);
         const bw_vf y = bw_vf_fma(gate - above, small, above) / (small + 1.0f) * up;
+        largest = bw_vf_max(largest, bw_vf_max(y, -y));
         bw_vf_store_as_upto(to_dtype, to, to_first + i, y, count - i);
     }
-}
-
-/* Elements of `from` from `first` on. */
-BW_INLINE void quantize_token(const bw_launch *launch, bw_dtype dtype, const void *from, int64_t first, int64_t token) {
-    const int64_t hidden = launch->dims->value[BW_QUANTIZE_HIDDEN];
-    float *scales = launch->operand[BW_QUANTIZE_OUT_SCALE];
-    bw_quantize_row(BW_FP8_E4M3, dtype, from, first, hidden, launch->operand[BW_QUANTIZE_OUT], token * hidden,
-                    scales + token);
+    return bw_vf_largest(largest);
 }
 
 static void fused_share(void *context, int rank, int ranks) {
     const bw_launch *launch = context;
     const int64_t hidden = launch->dims->value[BW_QUANTIZE_HIDDEN];
     float *room = (float *)launch->workspace + rank * room_floats(launch->dims);
+    float *scales = launch->operand[BW_QUANTIZE_OUT_SCALE];
+    void *out = launch->operand[BW_QUANTIZE_OUT];
     int64_t token, last;
     bw_pool_share(launch->dims->value[BW_QUANTIZE_TOKENS], rank, ranks, &token, &last);
     for (; token < last; token++) {
-        silu_elements(BW_FP32, launch, token * hidden, hidden, room, 0);
-        quantize_token(launch, BW_FP32, room, 0, token);
+        const float largest = silu_elements(BW_FP32, launch, token * hidden, hidden, room, 0);
+        const float scale = largest / bw_dtype_largest(BW_FP8_E4M3);
+        const bw_vf factor = bw_vf_set(scale > 0x1p-100f ? 1.0f / scale : 0.0f); /* smaller ones have no reciprocal */
+        for (int64_t i = 0; i < hidden; i += BW_SIMD_FLOATS) {
+            const bw_vf y = bw_vf_load_as_upto(BW_FP32, room, i, hidden - i);
+            bw_vf_store_as_upto(BW_FP8_E4M3, out, token * hidden + i, y * factor, hidden - i);
+        }
+        scales[token] = scale;
     }
 }
 
@@ -73,7 +76,11 @@ static void kept_share(void *context, int rank, int ranks) {
     const int64_t hidden = launch->dims->value[BW_QUANTIZE_HIDDEN];
     int64_t token, last;
     bw_pool_share(launch->dims->value[BW_QUANTIZE_TOKENS], rank, ranks, &token, &last);
-    for (; token < last; token++) quantize_token(launch, BW_FP16, launch->scratch, token * hidden, token);
+    float *scales = launch->operand[BW_QUANTIZE_OUT_SCALE];
+    for (; token < last; token++) {
+        bw_quantize_row(BW_FP8_E4M3, BW_FP16, launch->scratch, token * hidden, hidden, launch->operand[BW_QUANTIZE_OUT],
+                        token * hidden, scales + token);
+    }
 }
 
 static bw_status fused_launch(const bw_launch *launch) {
