@@ -6,6 +6,8 @@
 //     too, and their scales and zero points beside them: loaded one tile ahead these would wait behind the weights of
 //     later tiles. More under way than memory needs would only keep the next requests waiting, and warps that copied
 //     for each other would wait for the slowest;
+//   - A comes through shared memory, whole rows of a tile at once and its next tile while the present one is in use:
+//     loads of fragments would ask for 64 bytes of each of 8 rows, and the second tile would stop the warp once more;
 //   - instructions decide: an H200's multiprocessor gets 20 bytes a clock, 40 weights of 4 bits. Weights become pairs
 //     of FP16 or BF16, exactly, by little more than a mask for two, and go from registers to tensor cores (m16n8k16: 16
 //     rows of B, 8 columns, sums in FP32);
@@ -31,8 +33,9 @@ constexpr int most_warps = 16, scalar_warps = 4, scalar_rows = 8;
 
 struct fused_shape {
     int m, k, row_bytes;
-    int64_t n, blocks;    // rows of B, and blocks that share them
-    int row_tiles, more;  // of a block; so many of the first blocks have one more
+    int row_scales, row_zeros;   // bytes of a row
+    int tiles, row_tiles, more;  // of K, and of rows of a block; so many of the first blocks have one more
+    int64_t n, blocks;           // rows of B, and blocks that share them
 };
 
 // Of more than `most` rows of A a block takes so many; those that share rows of B are neighbors, so that all but one
@@ -250,9 +253,9 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
     constexpr int chunks = tile_rows * Weights::chunks, copies = (chunks + 31) / 32;
     constexpr int tile_bytes = Weights::chunks * 16;
     constexpr bool whole_rows = Weights::chunks % 8 != 0;  // blocks lie at multiples of 16 bytes in these alone
-    const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int quad = lane / 4, in_quad = lane % 4;
-    const int tiles = (shape.k + bw_tile_weights - 1) / bw_tile_weights;
+    // Signs would take a third of the instructions before the first copy.
+    const int warps = (int)(blockDim.x / 32), warp = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
+    const int quad = lane / 4, in_quad = lane % 4, tiles = shape.tiles;
     const bool whole = whole_rows || shape.k % bw_tile_weights == 0;
     const row_share share(shape, take_rows<most_rows>(a, c, d, shape));
     unsigned char *own = bw_dynamic_shared() + warp * stages * at::stage_bytes;
@@ -262,11 +265,8 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
 
     // The lane's first factor of a tile, and where a row's scales and zero points are.
     const int first = (at::columns == 1 ? in_quad * 2 : in_quad * 2 / at::columns) * at::turns;
-    const int factors = (shape.k + at::per_factor * bw_group_weights - 1) / (at::per_factor * bw_group_weights);
-    const int row_scales = Weights::per_factor == 0 ? (shape.k * Weights::scale_bytes + 255) / 256
-                                                    : factors * (Weights::scale_bytes / at::factors);
     const int first_scale = Weights::per_factor == 0 ? 0 : first * (Weights::scale_bytes / at::factors);
-    const int row_zeros = (factors + 1) / 2;
+    const int row_scales = shape.row_scales, row_zeros = shape.row_zeros;
     const bool whole_zeros = row_zeros % 4 == 0;
 
     const auto row_of = [&](int i) { return (lane + 32 * i) / Weights::chunks; };
@@ -465,6 +465,11 @@ bw_status choose_blocks(const fused_plan &plan, fused_shape shape, bool adds, co
     const int64_t warps = bw_ceil_div(tiles, turns);
     const int64_t resident = bw_max64(1, plan.resident_warps / (a_rows > tile_columns ? 2 : 1) / warps);
     const int64_t blocks = bw_min64(row_tiles, facts->units * resident);
+    const int64_t factors = bw_ceil_div(shape.k, at::per_factor * bw_group_weights);
+    shape.row_scales = (int)(Weights::per_factor == 0 ? bw_ceil_div(shape.k * Weights::scale_bytes, bw_tile_weights)
+                                                      : factors * (Weights::scale_bytes / at::factors));
+    shape.row_zeros = (int)bw_ceil_div(factors, 2);
+    shape.tiles = (int)tiles;
     shape.blocks = blocks;
     shape.row_tiles = (int)(row_tiles / blocks);
     shape.more = (int)(row_tiles % blocks);
@@ -486,7 +491,9 @@ bw_status choose_rows(const fused_plan &plan, const fused_shape &shape, Argument
 
 fused_shape shape_of(const bw_dims *dims, const bw_precision *precision) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    return {(int)m, (int)k, (int)bw_dtype_bytes(precision->weight, k), n, 0, 0, 0};
+    fused_shape shape = {};
+    shape.m = (int)m, shape.k = (int)k, shape.n = n, shape.row_bytes = (int)bw_dtype_bytes(precision->weight, k);
+    return shape;
 }
 
 }  // namespace
