@@ -253,8 +253,7 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
     constexpr int chunks = tile_rows * Weights::chunks, copies = (chunks + 31) / 32;
     constexpr int tile_bytes = Weights::chunks * 16;
     constexpr bool whole_rows = Weights::chunks % 8 != 0;  // blocks lie at multiples of 16 bytes in these alone
-    // Signs would take a third of the instructions before the first copy.
-    const int warps = (int)(blockDim.x / 32), warp = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
+    const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int quad = lane / 4, in_quad = lane % 4, tiles = shape.tiles;
     const bool whole = whole_rows || shape.k % bw_tile_weights == 0;
     const row_share share(shape, take_rows<most_rows>(a, c, d, shape));
