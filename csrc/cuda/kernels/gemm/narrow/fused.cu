@@ -6,6 +6,8 @@
 //     too, and their scales and zero points beside them: loaded one tile ahead these would wait behind the weights of
 //     later tiles. More under way than memory needs would only keep the next requests waiting, and warps that copied
 //     for each other would wait for the slowest;
+//   - A comes through shared memory, whole rows of a tile at once and its next tile while the present one is in use:
+//     loads of fragments would ask for 64 bytes of each of 8 rows, and the second tile would stop the warp once more;
 //   - instructions decide: an H200's multiprocessor gets 20 bytes a clock, 40 weights of 4 bits. Weights become pairs
 //     of FP16 or BF16, exactly, by little more than a mask for two, and go from registers to tensor cores (m16n8k16: 16
 //     rows of B, 8 columns, sums in FP32);
@@ -24,13 +26,16 @@ namespace {
 
 constexpr int most_rows = 16, most_elements = 1 << 25;  // of A in a block
 constexpr int tile_columns = 8, tile_rows = 16;         // of tensor cores: of A and of B
+constexpr int a_row_bytes = bw_tile_weights * 2;        // of a tile
 constexpr int batch_tiles = 8;                          // of rows of B, whose sums a block keeps
+constexpr int stages = 2;                               // of a warp's weights: in use and under way
 constexpr int most_warps = 16, scalar_warps = 4, scalar_rows = 8;
 
 struct fused_shape {
     int m, k, row_bytes;
-    int64_t n;
-    int row_tiles, more;  // of a block; so many of the first blocks have one more
+    int row_scales, row_zeros;   // bytes of a row
+    int tiles, row_tiles, more;  // of K, and of rows of a block; so many of the first blocks have one more
+    int64_t n, blocks;           // rows of B, and blocks that share them
 };
 
 // Of more than `most` rows of A a block takes so many; those that share rows of B are neighbors, so that all but one
@@ -66,23 +71,15 @@ struct fused_columns {
     static constexpr bool has_sums = Weights::has_mins || Weights::has_offset;
     // A warp's memory: tiles of weights, those in use and those under way, and its sums of a tile of rows. A tile's
     // rows have their scales behind them; their zero points follow, a word each.
-    static constexpr int stages = Weights::chunks < 12 ? 3 : 2, zeros_at = tile_rows * Weights::pitch;
+    static constexpr int zeros_at = tile_rows * Weights::pitch;
     static constexpr int stage_bytes = zeros_at + (Weights::zero_bytes == 0 ? 0 : tile_rows * 4);
     static_assert(Weights::scale_bytes <= Weights::pitch - Weights::chunks * 16, "scales fit in behind a row");
     static constexpr int kept = columns == 1 ? 2 : 4;
     struct alignas(kept * sizeof(float)) kept_sums {
         float of[kept];
     };
+    static constexpr int sums = batch_tiles * a_tiles * 32;  // of a warp
 };
-
-// A's 8 elements of a group that are the lane's, and in the order in which weights come: B's fragments of two products.
-template <bw_order order, typename TA>
-BW_DEVICE uint4 load_activations(const TA *a, int in_quad) {
-    if constexpr (order == BW_ORDER_RUN_NIBBLES) return bw_load_cached(a + in_quad * 8);
-    const uint2 low = __ldg((const uint2 *)(a + in_quad * 4));
-    const uint2 high = __ldg((const uint2 *)(a + bw_group_weights / 2 + in_quad * 4));
-    return make_uint4(low.x, low.y, high.x, high.y);
-}
 
 // What stays as a warp goes through rows of B: a tile of A's columns, zeros where the lane's column is another
 // factor's, and where zero points or mins want them its groups' sums.
@@ -93,22 +90,41 @@ struct activations {
     uint4 part[at::a_tiles][bw_tile_groups];                // in the order of steps
     float sum[at::a_tiles][at::has_sums ? at::turns : 1][2];
 
-    __device__ __forceinline__ void load(const TA *a, const fused_shape &shape, int tile, int lane) {
+    // Of a tile, to the warp's shared memory: a row is 512 bytes, its chunks of 16 in such an order that rows read at
+    // once are in different banks.
+    BW_DEVICE void copy(unsigned char *to, const TA *a, const fused_shape &shape, int tile, int lane) {
+        const int column = tile * bw_tile_weights + lane * 8;
+#pragma unroll
+        for (int row = 0; row < a_rows; row++) {
+            if (row < shape.m && column < shape.k)
+                bw_copy_async_shared<16>(to + row * a_row_bytes + (lane ^ (row % 8 * 4)) * 16,
+                                         a + (int64_t)row * shape.k + column);
+        }
+    }
+
+    __device__ __forceinline__ void load(const unsigned char *from, const fused_shape &shape, int tile, int lane) {
+        const int quarter = lane % 4, row_of = lane / 4 % at::columns, place = lane / 4 / at::columns;
 #pragma unroll
         for (int i = 0; i < at::a_tiles; i++) {
-            const int row = i * tile_columns + lane / 4 % at::columns, place = lane / 4 / at::columns;
-            const TA *from = a + (int64_t)row * shape.k + tile * bw_tile_weights;
+            const int row = i * tile_columns + row_of;
+            const auto chunk = [&](int j) { return from + row * a_row_bytes + (j ^ (row % 8 * 4)) * 16; };
             const int left = row < shape.m ? shape.k - tile * bw_tile_weights : 0;
 #pragma unroll
             for (int j = 0; j < own; j++) {
-                const int column = (place * own + j) * bw_group_weights;
+                const int group = place * own + j;
                 part[i][j] = make_uint4(0, 0, 0, 0);
-                if (column < left) part[i][j] = load_activations<Weights::order>(from + column, lane % 4);
+                if (group * bw_group_weights >= left) continue;
+                if constexpr (Weights::order == BW_ORDER_RUN_NIBBLES) {
+                    part[i][j] = *(const uint4 *)chunk(group * 4 + quarter);
+                } else {
+                    const uint2 low = *(const uint2 *)(chunk(group * 4 + quarter / 2) + quarter % 2 * 8);
+                    const uint2 high = *(const uint2 *)(chunk(group * 4 + 2 + quarter / 2) + quarter % 2 * 8);
+                    part[i][j] = make_uint4(low.x, low.y, high.x, high.y);
+                }
             }
         }
     }
 
-    // Not before what else is under way: it waits for what was loaded.
     __device__ __forceinline__ void arrange(int lane) {
         const int place = lane / 4 / at::columns;
 #pragma unroll
@@ -199,17 +215,19 @@ BW_DEVICE void add_nan(const Row (&rows)[2], fused_sums (&sums)[a_tiles]) {
     for (int i = 0; i < a_tiles; i++) bw_multiply(sums[i].total, found, one, one, __half());
 }
 
-// The block's tiles of rows of B, as even as can be. The last ends with B, and may have rows of the one before it too.
+// The block's tiles of rows of B: blocks take turns, so that they read one stretch of memory at a time. The last tile
+// ends with B, and may have rows of the one before it too.
 struct row_share {
-    int64_t first;  // row; the others count from it
-    int count, last;
+    int64_t first, step, last;
+    int count;
     __device__ __forceinline__ row_share(const fused_shape &shape, int64_t block) {
-        first = (block * shape.row_tiles + min(block, (int64_t)shape.more)) * tile_rows;
+        first = block * tile_rows;
+        step = shape.blocks * tile_rows;
+        last = shape.n - tile_rows;
         count = shape.row_tiles + (block < shape.more);
-        last = (int)min(shape.n - tile_rows - first, (int64_t)count * tile_rows);
     }
-    __device__ __forceinline__ int row(int tile) const {
-        return min(tile * tile_rows, last);
+    __device__ __forceinline__ int64_t row(int tile) const {
+        return min(first + tile * step, last);
     }
 };
 
@@ -232,30 +250,24 @@ template <typename TA, typename Weights, typename TD, int a_rows>
 __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most_warps * 32)
     gemm_fused_kernel(const TA *a, bw_weights_stored b, const TD *c, TD *d, fused_shape shape) {
     using at = fused_columns<Weights, a_rows>;
-    constexpr int chunks = tile_rows * Weights::chunks, copies = (chunks + 31) / 32, stages = at::stages;
+    constexpr int chunks = tile_rows * Weights::chunks, copies = (chunks + 31) / 32;
     constexpr int tile_bytes = Weights::chunks * 16;
     constexpr bool whole_rows = Weights::chunks % 8 != 0;  // blocks lie at multiples of 16 bytes in these alone
     const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int quad = lane / 4, in_quad = lane % 4;
-    const int tiles = (shape.k + bw_tile_weights - 1) / bw_tile_weights;
+    const int quad = lane / 4, in_quad = lane % 4, tiles = shape.tiles;
     const bool whole = whole_rows || shape.k % bw_tile_weights == 0;
     const row_share share(shape, take_rows<most_rows>(a, c, d, shape));
     unsigned char *own = bw_dynamic_shared() + warp * stages * at::stage_bytes;
     using kept_sums = typename at::kept_sums;
     kept_sums *all_sums = (kept_sums *)(bw_dynamic_shared() + warps * stages * at::stage_bytes);
+    unsigned char *own_a = (unsigned char *)(all_sums + warps * at::sums) + warp * shape.m * a_row_bytes;
 
     // The lane's first factor of a tile, and where a row's scales and zero points are.
     const int first = (at::columns == 1 ? in_quad * 2 : in_quad * 2 / at::columns) * at::turns;
-    const int factors = (shape.k + at::per_factor * bw_group_weights - 1) / (at::per_factor * bw_group_weights);
-    const int row_scales = Weights::per_factor == 0 ? (shape.k * Weights::scale_bytes + 255) / 256
-                                                    : factors * (Weights::scale_bytes / at::factors);
     const int first_scale = Weights::per_factor == 0 ? 0 : first * (Weights::scale_bytes / at::factors);
-    const int row_zeros = (factors + 1) / 2;
+    const int row_scales = shape.row_scales, row_zeros = shape.row_zeros;
     const bool whole_zeros = row_zeros % 4 == 0;
-    const unsigned char *const scales = b.scale + share.first * row_scales;
-    const unsigned char *const zeros = b.zero + share.first * row_zeros;
 
-    const unsigned char *const bytes = b.bytes + share.first * shape.row_bytes;
     const auto row_of = [&](int i) { return (lane + 32 * i) / Weights::chunks; };
     const auto column_of = [&](int i) { return (lane + 32 * i) % Weights::chunks * 16; };
     constexpr bool dense = Weights::pitch == Weights::chunks * 16;
@@ -269,7 +281,8 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
     const auto copy_next = [&](unsigned slot) {
         if (to_copy.rows < share.count) {
             const int column = to_copy.tile * tile_bytes;
-            const unsigned char *begin = bytes + (int64_t)share.row(to_copy.rows) * shape.row_bytes + column;
+            const int64_t row = share.row(to_copy.rows);
+            const unsigned char *begin = b.bytes + row * shape.row_bytes + column;
             unsigned char *stage = own + slot * at::stage_bytes;
 #pragma unroll
             for (int i = 0; i < copies; i++) {
@@ -278,15 +291,15 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
                     bw_copy_async(stage + to[i], begin + from[i], there);
             }
             if constexpr (Weights::scale_bytes > 0) {
-                const int of_row = share.row(to_copy.rows) + lane % tile_rows;
+                const int64_t of_row = row + lane % tile_rows;
                 const int scale = to_copy.tile * Weights::scale_bytes, zero = to_copy.tile * Weights::zero_bytes;
                 if (lane < tile_rows) {
                     bw_copy_raw<Weights::scale_bytes, Weights::scale_unit>(stage + lane * Weights::pitch + tile_bytes,
-                                                                           scales + of_row * row_scales + scale, whole,
+                                                                           b.scale + of_row * row_scales + scale, whole,
                                                                            row_scales - scale);
                 } else if (Weights::zero_bytes > 0) {
                     bw_copy_raw<4, 1>(stage + at::zeros_at + (lane - tile_rows) * 4,
-                                      zeros + of_row * row_zeros + (whole_zeros ? zero & ~3 : zero), whole_zeros,
+                                      b.zero + of_row * row_zeros + (whole_zeros ? zero & ~3 : zero), whole_zeros,
                                       row_zeros - zero);
                 }
             }
@@ -303,11 +316,21 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
 #pragma unroll 1
         for (int tile = warp; tile < tiles; tile += warps) {
             activations<TA, Weights, a_rows> act;
-            act.load(a, shape, tile, lane);  // not to queue behind weights
             if (batch == 0 && tile == warp) {
+                activations<TA, Weights, a_rows>::copy(own_a, a, shape, tile, lane);  // not to queue behind weights
+                bw_copy_commit();
 #pragma unroll
                 for (int s = 0; s + 1 < stages; s++) copy_next(s);
+                bw_copy_wait<stages - 1>();
+            } else if (end - batch < stages) {
+                bw_copy_wait<0>();
             }
+            __syncwarp();
+            act.load(own_a, shape, tile, lane);
+            __syncwarp();
+            // The next one comes with the next weights.
+            const int next = tile + warps < tiles ? tile + warps : batch + batch_tiles < share.count ? warp : tile;
+            if (next != tile) activations<TA, Weights, a_rows>::copy(own_a, a, shape, next, lane);
             act.arrange(lane);
             const int zero_bits = (whole_zeros ? tile * Weights::zero_bytes % 4 * 8 : 0) + first * 4;
 #pragma unroll 1
@@ -354,7 +377,7 @@ __global__ void __launch_bounds__(a_rows > tile_columns ? most_warps * 16 : most
         __syncthreads();
 #pragma unroll 1
         for (int t = batch + warp; t < end; t += warps) {
-            const int64_t row0 = share.first + share.row(t);
+            const int64_t row0 = share.row(t);
 #pragma unroll
             for (int i = 0; i < at::a_tiles; i++) {
                 float total[at::kept] = {};
@@ -433,14 +456,20 @@ bw_status choose_blocks(const fused_plan &plan, fused_shape shape, bool adds, co
                         const bw_device_facts *facts, bw_cuda_launch_spec *out) {
     using at = fused_columns<Weights, a_rows>;
     const int64_t tiles = bw_ceil_div(shape.k, bw_tile_weights), row_tiles = bw_ceil_div(shape.n, tile_rows);
-    constexpr int bytes =
-        at::stages * at::stage_bytes + batch_tiles * at::a_tiles * 32 * sizeof(typename at::kept_sums);
+    const int64_t bytes = stages * at::stage_bytes + at::sums * sizeof(typename at::kept_sums) +
+                          bw_min64(shape.m, most_rows) * a_row_bytes;
     const int64_t most =
         bw_min64(a_rows > tile_columns ? most_warps / 2 : most_warps, facts->own->shared_bytes / bytes);
     const int64_t turns = bw_ceil_div(tiles, bw_min64(bw_min64(plan.warps, most), tiles));
     const int64_t warps = bw_ceil_div(tiles, turns);
     const int64_t resident = bw_max64(1, plan.resident_warps / (a_rows > tile_columns ? 2 : 1) / warps);
     const int64_t blocks = bw_min64(row_tiles, facts->units * resident);
+    const int64_t factors = bw_ceil_div(shape.k, at::per_factor * bw_group_weights);
+    shape.row_scales = (int)(Weights::per_factor == 0 ? bw_ceil_div(shape.k * Weights::scale_bytes, bw_tile_weights)
+                                                      : factors * (Weights::scale_bytes / at::factors));
+    shape.row_zeros = (int)bw_ceil_div(factors, 2);
+    shape.tiles = (int)tiles;
+    shape.blocks = blocks;
     shape.row_tiles = (int)(row_tiles / blocks);
     shape.more = (int)(row_tiles % blocks);
     using T = typename Weights::activation;
@@ -461,7 +490,9 @@ bw_status choose_rows(const fused_plan &plan, const fused_shape &shape, Argument
 
 fused_shape shape_of(const bw_dims *dims, const bw_precision *precision) {
     const int64_t m = dims->value[BW_GEMM_M], n = dims->value[BW_GEMM_N], k = dims->value[BW_GEMM_K];
-    return {(int)m, (int)k, (int)bw_dtype_bytes(precision->weight, k), n, 0, 0};
+    fused_shape shape = {};
+    shape.m = (int)m, shape.k = (int)k, shape.n = n, shape.row_bytes = (int)bw_dtype_bytes(precision->weight, k);
+    return shape;
 }
 
 }  // namespace
