@@ -6,15 +6,15 @@
  * - bw_cuda_<name>, for KERNELS: the GPU's table, under csrc/cuda/kernels/<family>. */
 #pragma once
 
-#include "ops/families/access.h"
 #include "ops/families/attention.h"
 #include "ops/families/elementwise.h"
 #include "ops/families/gemm.h"
 #include "ops/families/kv.h"
-#include "ops/families/layout.h"
+#include "ops/families/memory/access.h"
+#include "ops/families/memory/layout.h"
+#include "ops/families/memory/stream.h"
 #include "ops/families/quantize.h"
 #include "ops/families/rows.h"
-#include "ops/families/stream.h"
 
 /* clang-format off */
 #define BW_OPERATIONS(X) \

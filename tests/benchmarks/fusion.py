@@ -26,20 +26,80 @@ from bwprof.measuring.callables import do_nothing_with
 
 Params = dict[str, int]
 Eager = Callable[[Any, dict[str, Any], Params], Any]
+
+
+def turn(torch: Any, x: Any, angles: Any) -> Any:
+    low, high = x.float().chunk(2, -1)
+    cosine, sine = angles[:, 0, None], angles[:, 1, None]
+    return torch.cat((low * cosine - high * sine, high * cosine + low * sine), -1).to(x.dtype)
+
+
+def rope_append(torch: Any, t: dict[str, Any], p: Params) -> Any:
+    angles = t["angles"][p["kv_len"] :].repeat(p["batch"], 1, 1)
+    q, k = turn(torch, t["q"], angles), turn(torch, t["k"], angles)
+    for new, stored in ((k, t["k_cache"]), (t["v"], t["v_cache"])):
+        stored[:, p["kv_len"] :] = new.view(p["batch"], p["seq_len"], *stored.shape[2:])
+    return t["k_cache"], t["v_cache"], q
+
+
+def silu_mul_quantize(torch: Any, t: dict[str, Any], p: Params) -> Any:
+    y = torch.nn.functional.silu(t["gate"].float()) * t["up"].float()
+    scale = y.abs().amax(-1, keepdim=True) / 448
+    return (y / scale).to(torch.float8_e4m3fn), scale[:, 0]
+
+
+def rms_norm(torch: Any, x: Any, weight: Any) -> Any:
+    return torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-5)
+
+
+def residual_rmsnorm(torch: Any, t: dict[str, Any], p: Params) -> Any:
+    total = t["x"] + t["residual"]
+    return total, rms_norm(torch, total, t["weight"])
+
+
+def dropout(torch: Any, x: Any, p: Params) -> Any:
+    return torch.nn.functional.dropout(x, p["dropout_percent"] / 100)
+
+
 EAGER: dict[str, Eager] = {
     "relu": lambda torch, t, p: torch.relu(t["x"]),
     "gelu": lambda torch, t, p: torch.nn.functional.gelu(t["x"]),
     "residual_add": lambda torch, t, p: t["x"] + t["residual"],
     "silu_mul": lambda torch, t, p: torch.nn.functional.silu(t["gate"]) * t["up"],
-    "bias_relu_dropout_residual": lambda torch, t, p: (
-        torch.nn.functional.dropout(torch.relu(t["x"] + t["bias"]), p["dropout_percent"] / 100) + t["residual"]
+    "bias_relu_dropout_residual": lambda torch, t, p: dropout(torch, torch.relu(t["x"] + t["bias"]), p) + t["residual"],
+    "softmax": lambda torch, t, p: torch.softmax(t["x"], -1),
+    "logsumexp": lambda torch, t, p: torch.logsumexp(t["x"], -1),
+    "rmsnorm": lambda torch, t, p: rms_norm(torch, t["x"], t["weight"]),
+    "layernorm": lambda torch, t, p: torch.nn.functional.layer_norm(
+        t["x"], t["weight"].shape, t["weight"], t["bias"], 1e-5
     ),
+    "residual_rmsnorm": residual_rmsnorm,
+    "rope": lambda torch, t, p: (turn(torch, t["q"], t["angles"]), turn(torch, t["k"], t["angles"])),
+    "rope_append": rope_append,
+    "silu_mul_quantize": silu_mul_quantize,
+    "linear_relu_dropout": lambda torch, t, p: dropout(
+        torch, torch.relu(torch.nn.functional.linear(t["A"], t["B"], t["bias"])), p
+    ),
+    "transpose": lambda torch, t, p: t["in"].transpose(1, 2).contiguous(),
+    "permute": lambda torch, t, p: t["in"].transpose(1, 2).contiguous(),
 }
 # By operation: an anchor of 65 536 x 4 096 elements, and an array of 1 GiB where its elements have two bytes.
+TOKENS: list[Params] = [{"tokens": 65_536, "hidden": 4096}, {"tokens": 65_536, "hidden": 8192}]
+ROWS: list[Params] = [{"rows": 65_536, "columns": 4096}, {"rows": 65_536, "columns": 8192}]
+HEADS_OF_8B = {"num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
 SHAPES: dict[str, list[Params]] = {
     **{name: [{"elements": 1 << 28}, {"elements": 1 << 29}] for name in ("relu", "gelu", "residual_add", "silu_mul")},
-    "bias_relu_dropout_residual": [{"tokens": 65_536, "hidden": 4096}, {"tokens": 65_536, "hidden": 8192}],
+    **dict.fromkeys(("bias_relu_dropout_residual", "rmsnorm", "layernorm", "residual_rmsnorm"), TOKENS),
+    **dict.fromkeys(("softmax", "logsumexp"), ROWS),
+    "rope": [{"tokens": 65_536, **HEADS_OF_8B}],
+    "rope_append": [{"batch": 16, "seq_len": 4096, "kv_len": 0, **HEADS_OF_8B}],
+    "silu_mul_quantize": [{"tokens": 16_384, "hidden": 14_336}],
+    "linear_relu_dropout": [{"M": 4096, "N": 4096, "K": 4096}, {"M": 1, "N": 4096, "K": 4096}],
+    "transpose": [{"rows": 16_384, "columns": 16_384}, {"batch": 64, "rows": 256, "columns": 3136}],
+    "permute": [{"batch": 16, "seq_len": 4096, "num_heads": 32, "head_dim": 128}],
 }
+# What has one precision alone.
+ONLY = {"silu_mul_quantize": "fp8_e4m3"}
 CHECKED = {"dropout_percent": 0}  # results are compared where nothing is drawn at random
 # By the share that is read; and the bytes of an element in FP32.
 STREAMS = {1.0: ("stream_read", 4), 2 / 3: ("stream_triad", 12), 0.5: ("stream_copy", 8), 0.0: ("stream_write", 4)}
@@ -151,9 +211,9 @@ def main() -> None:
         show(machine(device))
         show_row(HEADS, WIDTHS)
         bench = Bench(device, args.device, args.seconds, torch)
-        for operation, precision in product(args.only, args.precisions):
+        for operation, asked in product(args.only, args.precisions):
             for params in SHAPES[operation][: args.shapes]:
-                bench.add(operation, params, precision)
+                bench.add(operation, params, ONLY.get(operation, asked))
 
 
 if __name__ == "__main__":

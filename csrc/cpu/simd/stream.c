@@ -6,7 +6,7 @@
  *            reads a fifth faster by windows, an EPYC, whose prefetchers run on, a fifth slower;
  *   vector   the one of these that a trial on this device found quicker.
  * write has one variant, since stores do not wait for memory. */
-#include "ops/families/stream.h"
+#include "ops/families/memory/stream.h"
 
 #include "base/clock.h"
 #include "base/order.h"

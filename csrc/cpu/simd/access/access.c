@@ -1,7 +1,7 @@
 /* Access patterns. Threads take contiguous shares of whole segments of 4096 bytes of units. What lies side by side is
  * read and written in vectors, everything else unit by unit; many units are under way at once, since none depends on
  * another. Large stretches and granules of whole lines are written past the caches. */
-#include "ops/families/access.h"
+#include "ops/families/memory/access.h"
 
 #include "base/types/input.h"
 #include "cpu/simd/copy.h"

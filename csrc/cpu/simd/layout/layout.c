@@ -3,7 +3,7 @@
  *   tiled  (transpose) strips of rows of the input, whose squares are transposed in registers: whole lines of the
  *          output's rows, which leave past the caches where it is large;
  *   runs   (permute) a token after the other, a head's elements at once. */
-#include "ops/families/layout.h"
+#include "ops/families/memory/layout.h"
 
 #include "cpu/simd/copy.h"
 

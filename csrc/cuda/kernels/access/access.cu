@@ -6,7 +6,7 @@
 #include "base/types/input.h"
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/launch/choose.cuh"
-#include "ops/families/access.h"
+#include "ops/families/memory/access.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 /* The variants of access patterns on a GPU: one each. */
 #include "cuda/kernels/access/access.h"
-#include "ops/families/access.h"
+#include "ops/families/memory/access.h"
 
 enum { STRIDED = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16), RANDOM = BW_MASK(FP32), SECTOR_BYTES = 32 };
 

@@ -8,7 +8,7 @@
 #include "cuda/kernels/common/sm80.cuh"
 #include "cuda/kernels/layout/layout.h"
 #include "cuda/launch/choose.cuh"
-#include "ops/families/layout.h"
+#include "ops/families/memory/layout.h"
 
 namespace {
 

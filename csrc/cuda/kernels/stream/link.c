@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "cuda/kernels/stream/stream.h"
-#include "ops/families/stream.h"
+#include "ops/families/memory/stream.h"
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 #define AT "fp32 elements=67108864"

@@ -4,7 +4,7 @@
 
 #include "base/types/input.h"
 #include "cuda/kernels/common/tile.cuh"
-#include "ops/families/stream.h"
+#include "ops/families/memory/stream.h"
 
 namespace {
 

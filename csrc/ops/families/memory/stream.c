@@ -1,5 +1,5 @@
-/* The streams and the copies over the link to the host: see ops/families/stream.h. */
-#include "ops/families/stream.h"
+/* The streams and the copies over the link to the host: see ops/families/memory/stream.h. */
+#include "ops/families/memory/stream.h"
 
 #include <string.h>
 

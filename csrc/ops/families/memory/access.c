@@ -1,6 +1,6 @@
-/* strided_read, strided_write, random_read, random_write: see ops/families/access.h. Their bytes are those of the units
- * alone, which are what is useful; what memory moves for them, and the indices, are a variant's cost. */
-#include "ops/families/access.h"
+/* strided_read, strided_write, random_read, random_write: see ops/families/memory/access.h. Their bytes are those of
+ * the units alone, which are what is useful; what memory moves for them, and the indices, are a variant's cost. */
+#include "ops/families/memory/access.h"
 
 #include <inttypes.h>
 #include <string.h>

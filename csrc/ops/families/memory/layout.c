@@ -1,5 +1,5 @@
-/* transpose, permute: see ops/families/layout.h. Bytes: every element is read once and written once. */
-#include "ops/families/layout.h"
+/* transpose, permute: see ops/families/memory/layout.h. Bytes: every element is read once and written once. */
+#include "ops/families/memory/layout.h"
 
 #include "base/types/input.h"
 #include "ops/operand.h"
