@@ -105,7 +105,7 @@ def test_the_suggested_commands_parse(recorded: Path, capsys: pytest.CaptureFixt
             by_ncu = words[0] == "ncu"
             given = main_sweep.parser().parse_args(words[words.index("bwprof.sweep" if by_ncu else "sweep") + 1 :])
             assert given.operations == [found.row["operation"]]
-            assert given.once == by_ncu
+            assert bool(given.once) == by_ncu
     assert capsys.readouterr().err == ""
 
 

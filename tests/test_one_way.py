@@ -590,7 +590,7 @@ def test_everything_reads_the_spellings_of_precisions(
         (["test"], "'selftest'"),
         (["cpu"], ""),
         (["completion", "bash"], ""),
-        (["serve"], ""),
+        (["daemon"], ""),
     ],
 )
 def test_synonyms_suggest_a_command(given: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -255,7 +255,7 @@ def labels_at(data: pd.DataFrame, places: NDArray[np.int64]) -> list[str]:
 
 def as_row(row: Any, name: str = "row") -> dict[str, Any]:
     """Convert a row to a dict from columns to values, None for what is missing; TypeError for anything else."""
-    if hasattr(row, "columns") and hasattr(row, "iloc"):
+    if getattr(row, "ndim", 0) == 2:
         raise TypeError(f"{name} is a frame: a row is needed, frame.iloc[0] say")
     if not isinstance(row, Mapping) and not hasattr(row, "to_dict"):
         raise TypeError(f"{name} is {repr_short(row)}: a row is needed, a mapping or a pandas.Series")

@@ -79,8 +79,8 @@ ONLY = """\
 
 CASES = f"""\
 {PARAM}
---seq-len, --seq-lengths N,…  sequence lengths in tokens: values of seq_len, or of kv_len if an operation lacks it; without
-  OPERATION: measure the attention operations
+--seq-len, --seq-lengths N,…  sequence lengths in tokens: values of seq_len, or of kv_len if an operation lacks it;
+  without OPERATION: measure the attention operations
 {KV_LENS}
 --precision P,… ...  precisions, such as fp32,fp16
 --suite NAME|FILE.toml  a list of cases; with OPERATION only the cases that it names

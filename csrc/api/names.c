@@ -11,12 +11,17 @@ enum { NAMES_AT_FIRST = 32 };
 uint64_t bw_names_hash(const char *name) {
     size_t left = strnlen(name, BWPROF_NAME_MOST + 1);
     uint64_t hash = left;
-    for (size_t part; left; left -= part, name += part) {
+    while (left) {
         uint64_t word = 0;
-        part = left < sizeof word ? left : sizeof word;
-        memcpy(&word, name, part);
+        if (left >= sizeof word) {
+            memcpy(&word, name, sizeof word); /* of a fixed size: no call */
+        } else {
+            memcpy(&word, name, left);
+        }
         hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
         hash = hash << 32 | hash >> 32; /* products carry upwards only */
+        name += sizeof word;
+        left -= left < sizeof word ? left : sizeof word;
     }
     return hash ^ hash >> 24 ^ hash >> 12; /* a slot is of the lowest bits: the last letters of a word are above them */
 }

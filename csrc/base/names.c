@@ -1,6 +1,7 @@
 /* Searches for names; the message of a failed search lists what is allowed. */
 #include "base/names.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,8 +18,10 @@ int bw_name_find(const char *name, bw_name_at name_at, const void *list, char *a
         if (!known[0]) continue;
         if (strcmp(known, name) == 0) return i;
         if (used >= allowed_size) continue;
-        int more = snprintf(allowed + used, allowed_size - used, "%s%s", used ? ", " : "", known);
-        if (more > 0) used += (size_t)more;
+        /* The last names are an ellipsis where there may be no room for them. */
+        const bool fits = used + strlen(known) + sizeof ", , ..." <= allowed_size;
+        int more = snprintf(allowed + used, allowed_size - used, "%s%s", used ? ", " : "", fits ? known : "...");
+        used = fits && more > 0 ? used + (size_t)more : allowed_size;
     }
     return -1;
 }

@@ -31,7 +31,7 @@ static const char *op_name_at(const void *unused, int index) {
 }
 
 bw_status bw_op_find(const char *name, int *out) {
-    char allowed[512];
+    char allowed[320];
     int index = bw_name_find(name, op_name_at, NULL, allowed, sizeof allowed);
     if (index < 0) return bw_fail(BW_CODE_INVALID, "unknown operation '%.200s': allowed are %s", name, allowed);
     *out = index;

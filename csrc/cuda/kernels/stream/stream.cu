@@ -169,8 +169,8 @@ bw_status bw_stream_copy_choose(const bw_dims *dims, const bw_precision *precisi
     return bw_cuda_by_type(precision->activation, [&](auto tag) {
         using type = typename decltype(tag)::type;
         using T = std::conditional_t<sizeof(type) == 4, uint32_t, uint16_t>;  // a move of bits
-        return bw_choose_tiles(dims->value[BW_STREAM_ELEMENTS], out, copy_op<T>{},
-                               {bw_from_operand(BW_STREAM_COPY_A), bw_from_operand(BW_STREAM_COPY_B)});
+        return bw_choose_copy_tiles(dims->value[BW_STREAM_ELEMENTS], out, copy_op<T>{},
+                                    bw_from_operand(BW_STREAM_COPY_A), bw_from_operand(BW_STREAM_COPY_B));
     });
 }
 
