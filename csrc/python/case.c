@@ -235,7 +235,8 @@ static PyObject *case_memory_needed(PyObject *object, PyObject *args, PyObject *
     bool fits = !status;
     bw_status_free(status);
     return Py_BuildValue("{s:L,s:L,s:L,s:L,s:O}", "needed", (long long)needed, "free", (long long)free_bytes, "scratch",
-                         (long long)scratch, "buffer_sets", (long long)rotation.sets, "fits", fits ? Py_True : Py_False);
+                         (long long)scratch, "buffer_sets", (long long)rotation.sets, "fits",
+                         fits ? Py_True : Py_False);
 }
 
 static PyObject *run_and_collect(case_object *self, bw_case *content, bw_case_arrays *arrays, bw_role left_out) {

@@ -200,7 +200,9 @@ ALLOWANCES = [
     Allowance("split_fp32.cu", r"split_kernelILi128ELi2E", ("sm_80", "sm_86", "sm_90", "sm_90a"), 42, BESIDE_LOOPS),
     Allowance("split_fp32.cu", r"split_kernelILi64ELi2E", ("sm_120",), 10, BESIDE_LOOPS),
     Allowance("split_fp32.cu", r"split_kernelILi128ELi2E", ("sm_120",), 60, BESIDE_LOOPS),
-    Allowance("gemm/skinny.cu", r"skinny_kernelI.*Lb0ELi4ELi4ELi2ELb1ELi4ELi4E", ("sm_120",), 20, "6 loads a turn of 16"),
+    Allowance(
+        "gemm/skinny.cu", r"skinny_kernelI.*Lb0ELi4ELi4ELi2ELb1ELi4ELi4E", ("sm_120",), 20, "6 loads a turn of 16"
+    ),
     Allowance("direct.cu", rf"direct_kernel{HALF}Li128ELi1ELi12ELi1ELb1E", ("sm_80",), 2, "once a part of a run"),
     Allowance("direct.cu", rf"direct_kernel{HALF}Li128ELi1ELi12ELi1ELb1E", ("sm_120",), 6, "once a part of a run"),
     Allowance("direct.cu", rf"direct_kernel{HALF}Li256ELi1ELi8ELi1ELb1E", ("sm_120",), 3, "once a part of a run"),
