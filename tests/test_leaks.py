@@ -18,7 +18,7 @@ from bwprof import _core
 from bwprof.measuring.callables import do_nothing
 
 CASES = 1000
-WARM_UP = 150
+WARM_UP = 3 * len(small_cases()) // 2
 MIB = 1 << 20
 
 

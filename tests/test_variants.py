@@ -412,7 +412,7 @@ def test_kernels_of_a_gpu(one: tuple[str, str, dict[str, int]]) -> None:
     arch = f"{facts['major']}.{facts['minor']}"
     found = variants(operation, "cuda", precision=precision, **params)
     told = [row for row in found if not row["reason"]]
-    assert told or all("copy engines" in row["reason"] for row in found)
+    assert told or all(re.search("copy engines|a library's", row["reason"]) for row in found)
     for row in told:
         assert 0 < row["registers"] <= 255
         assert 0 < row["threads"] <= 1024

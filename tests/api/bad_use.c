@@ -305,8 +305,7 @@ static void null_and_bad_arguments(void) {
     GIVES(BWPROF_SYSTEM, "Failed to open output file: ", bwprof_profiler_write_csv(profiler, path_of("no/x.csv")));
     GIVES(BWPROF_SYSTEM,
           "Failed to open output file: ", bwprof_benchmark("cpu", "smoke", path_of("no/x.csv"), NULL, NULL));
-    GIVES(BWPROF_INVALID, "allowed are access, ",
-          bwprof_benchmark("cpu", "nightly", path_of("none.csv"), NULL, NULL));
+    GIVES(BWPROF_INVALID, "allowed are access, ", bwprof_benchmark("cpu", "nightly", path_of("none.csv"), NULL, NULL));
     GIVES(BWPROF_INVALID, "unknown backend 'tpu'", bwprof_profiler_create("tpu", 0, &(bwprof_profiler *){NULL}));
     GIVES(BWPROF_INVALID, "cpu device 7", bwprof_profiler_create("cpu", 7, &(bwprof_profiler *){NULL}));
     GIVES(BWPROF_INVALID, "name is NULL", bwprof_profiler_start(profiler, NULL, NULL));
