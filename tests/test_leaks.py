@@ -18,7 +18,7 @@ from bwprof import _core
 from bwprof.measuring.callables import do_nothing
 
 CASES = 1000
-WARM_UP = 3 * len(small_cases()) // 2
+WARM_UP = 2 * len(small_cases())
 MIB = 1 << 20
 
 
