@@ -9,7 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+import bwprof
 from bwprof import AccessPattern
+from bwprof.analysis.bottleneck import find_cliffs
 
 
 @pytest.mark.parametrize(
@@ -187,3 +189,13 @@ def test_unknown_patterns_are_refused(text: str, message: str) -> None:
 def test_arguments_out_of_range_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         AccessPattern.COALESCED.expected_efficiency(**arguments)
+
+
+def test_no_advice_to_fuse_an_access_pattern() -> None:
+    """Unused parts of sectors are no intermediates; half of the work is 50 % less."""
+    run = bwprof.load("h200_access")
+    assert (run["algorithmic_bytes_read"] > 1.5 * run["bytes_read"]).sum() > 10
+    found = bwprof.bottlenecks(run, top=100)
+    assert len(found) > 5
+    assert not found["Fix"].str.contains("fuse").any()
+    assert any("50 % less work" in cliff.text for cliff in find_cliffs(run))

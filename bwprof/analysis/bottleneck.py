@@ -327,7 +327,7 @@ class Cliff:
         before, after = (f"{self.name}={row[self.name]:g}" for row in (self.fast, self.slow))
         case = str(self.slow.get("case") or self.slow.get("operation"))
         named = f"{case if after in case else f'{case} {after}'} {self.slow['precision']}"
-        work = f"{_percent(max(self.work, 1 / self.work))} % {'more' if self.work > 1 else 'less'} work"
+        work = f"{_percent(1 + abs(self.work - 1))} % {'more' if self.work > 1 else 'less'} work"
         old, new = (row.get("variant") for row in (self.fast, self.slow))
         kernels = "" if old == new else f" ({new} instead of {old})"
         return f"{named}: {_percent(self.time)} % more time than {before} for {work}{kernels}"
