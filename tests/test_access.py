@@ -11,7 +11,7 @@ import pytest
 
 import bwprof
 from bwprof import AccessPattern
-from bwprof.analysis.bottleneck import find_cliffs
+from bwprof.analysis.bottleneck import bottlenecks, find_cliffs
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_no_advice_to_fuse_an_access_pattern() -> None:
     """Unused parts of sectors are no intermediates; half of the work is 50 % less."""
     run = bwprof.load("h200_access")
     assert (run["algorithmic_bytes_read"] > 1.5 * run["bytes_read"]).sum() > 10
-    found = bwprof.bottlenecks(run, top=100)
+    found = bottlenecks(run, top=100)
     assert len(found) > 5
     assert not found["Fix"].str.contains("fuse").any()
     assert any("50 % less work" in cliff.text for cliff in find_cliffs(run))
