@@ -29,12 +29,7 @@ def get_include() -> str:
 
 
 def get_library() -> str:
-    """Return the file ``libbwprof.so``.
-
-    Raises
-    ------
-    FileNotFoundError
-        If this installation has none.
+    """Return the file ``libbwprof.so``; FileNotFoundError if this installation has none.
 
     Examples
     --------

@@ -72,6 +72,11 @@ def is_link(operation_name: str) -> bool:
     return bool(_by_name().get(operation_name, {}).get("is_link"))
 
 
+def is_pattern(operation_name: str) -> bool:
+    """Return whether an operation is an access pattern: what it moves and does not use is no intermediate."""
+    return _by_name().get(operation_name, {}).get("family") == "access"
+
+
 def precision_names() -> list[str]:
     """Return all precisions, widest first."""
     return [precision["name"] for precision in _core.precisions()]

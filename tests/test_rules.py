@@ -21,16 +21,18 @@ COMPUTE = MEMORY | {
     "bound": "compute",
 }
 KERNEL = MEMORY | {"bandwidth_gb_s": 300.0}
+EXCESS = {"bytes_read": 60, "bytes_written": 40, "algorithmic_bytes_read": 90, "algorithmic_bytes_written": 61}
 STALLS = "long_scoreboard={};wait=50;selected=900"
-
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("uncoalesced", {"load_efficiency": 49.9}, {"load_efficiency": 50.0}),
     ("extra_traffic", {"traffic_ratio": 1.11}, {"traffic_ratio": 1.1}),
     (
         "materialized",
-        {"bytes_read": 60, "bytes_written": 40, "algorithmic_bytes_read": 90, "algorithmic_bytes_written": 61},
-        {"bytes_read": 60, "bytes_written": 40, "algorithmic_bytes_read": 90, "algorithmic_bytes_written": 60},
+        EXCESS,
+        EXCESS | {"algorithmic_bytes_written": 60},
     ),
+    ("unused_sectors", {"operation": "strided_read", **EXCESS}, {"operation": "gemm", **EXCESS}),
+    ("materialized", {"operation": "gemm", **EXCESS}, {"operation": "strided_read", **EXCESS}),
     ("at_memory_roof", MEMORY | {"bandwidth_gb_s": 900.0}, MEMORY | {"bandwidth_gb_s": 899.0}),
     ("at_memory_roof", MEMORY | {"bandwidth_gb_s": 990.0}, COMPUTE | {"pct_attainable": 95.0}),
     (

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bwprof import registry
 from bwprof.analysis import values
 from bwprof.text.formatting import ShortFloat
 
@@ -156,6 +157,7 @@ _FIGURES: dict[str, Callable[[RuleInputs], Any]] = {
     "kernel_share": _kernel_share,
     "conflict_pct": lambda facts: 100 * facts.ratio("bank_conflicts", "shared_wavefronts"),
     "stored_ratio": lambda facts: values.stored_ratio(facts.data),
+    "pattern": lambda facts: values.map_distinct(facts.data, "operation", registry.is_pattern, missing=False),
     "memory_stalls": lambda facts: values.stall_share(facts.data, "long_scoreboard"),
     "barrier_stalls": lambda facts: values.stall_share(facts.data, "barrier"),
     "attained_pct": lambda facts: values.pct_attained(facts.data),

@@ -164,13 +164,11 @@ def is_above_roof(data: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def stored_ratio(data: pd.DataFrame) -> NDArray[np.float64]:
-    """Divide the bytes that a variant moves by the compulsory ones; NaN for access patterns, which store nothing."""
-    patterns = {one["name"] for one in registry.operations() if one["family"] == "access"}
+    """Divide the bytes that a variant moves, intermediates included, by the compulsory ones."""
     read, written = numbers(data, "algorithmic_bytes_read"), numbers(data, "algorithmic_bytes_written")
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = (read + written) / moved_bytes(data)
-    stores = map_distinct(data, "operation", lambda name: name not in patterns, missing=True)
-    return np.where(np.isfinite(ratio) & stores, ratio, math.nan)
+    return np.where(np.isfinite(ratio), ratio, math.nan)
 
 
 def stall_share(data: pd.DataFrame, *reasons: str) -> NDArray[np.float64]:

@@ -215,25 +215,22 @@ def finish_row(row: RowDict, result: dict[str, Any], context: Context, waited: f
     if not result["verified"]:
         reason = result["reason"] or f"the error {result['max_error']:.3g} is above {result['tolerance']:.3g}"
         return make_failed(row, "failed", f"wrong result: {reason}")
-    if registry.is_link(row["operation"]):
-        beaten_by = _add_link_time(row, result, context, waited)
-    else:
-        beaten_by = add_time(row, result, context, waited)
-    return Outcome(row, list(result["samples_ns"]), beaten=beaten_by, references=References.of(result))
+    add = _add_link_time if registry.is_link(row["operation"]) else add_time
+    beaten, samples = add(row, result, context, waited), list(result["samples_ns"])
+    return Outcome(row, samples, beaten=beaten, references=References.of(result))
 
 
 def _add_link_time(row: RowDict, result: dict[str, Any], context: Context, waited: float) -> float:
     """Fill in the time of a copy over the link to the host; its roof is what that carries each way, in theory."""
     each, node = context.facts.get("link_gb_s"), context.facts.get("host_numa_node", -1)
-    known = bool(each and each > 0)
     total = row["bytes_read"] + row["bytes_written"]
-    peak = each * total / max(row["bytes_read"], row["bytes_written"]) if known else None
+    peak = each * total / max(row["bytes_read"], row["bytes_written"]) if each and each > 0 else None
     points = (RoofPoint("link", row["bytes_read"] / total, total, total / (1e9 * peak)),) if peak else ()
     roofs = Roofs(context.facts["name"], "", "", "", 0.0, points)
     add_time(row, result, replace(context, facts=context.facts | {"peak_gb_s": peak}, roofs=roofs), waited)
-    if known:
-        near = f"; the nearest NUMA node is {node}" if node >= 0 else ""
-        reasons = [row["reason"], f"the roof is {context.facts['link']}: {each:.1f} GB/s each way in theory{near}"]
-        row["reason"] = "; ".join(filter(None, reasons))
+    if peak:
+        roof = f"the roof is {context.facts['link']}: {each:.1f} GB/s each way in theory, a tenth of it packet headers"
+        near = f"the nearest NUMA node is {node}" if node >= 0 else ""
+        row["reason"] = "; ".join(filter(None, (row["reason"], roof, near)))
         row["limiter"] = "link" if row["limiter"] == "memory" else row["limiter"]
     return 0.0

@@ -144,6 +144,7 @@ FIGURES = {
     "uncoalesced": ("load efficiency", " %"),
     "bank_conflicts": ("wavefronts that are conflicts", " %"),
     "materialized": ("bytes over the compulsory ones", "x"),
+    "unused_sectors": ("bytes over the compulsory ones", "x"),
     "extra_traffic": ("counted over needed bytes", "x"),
     "low_bytes_in_flight": ("stalls that wait for memory", " %"),
     "low_occupancy": ("occupancy", " %"),

@@ -569,6 +569,8 @@ def _judge_traffic(figures: RowFigures, evidence: str, excess: float) -> Judgmen
 
 def materialized(figures: RowFigures) -> Judgment:
     """Check for intermediates that are written and read again."""
+    if registry.is_pattern(figures.word("operation")):
+        return refute("an access pattern stores no intermediates")
     stored, real = ratio(figures.algorithmic, figures.moved), ratio(figures.counted, figures.moved)
     if math.isnan(stored):
         need = Need("algorithmic_bytes_read, _written", "an operation of bwprof", "")
@@ -582,7 +584,7 @@ def materialized(figures: RowFigures) -> Judgment:
         return leave_open(f"{known}whether it stores intermediates is not known", *(() if known else (_COUNTERS,)))
     if stored <= STORED:
         return refute(f"it moves {stored:.3g} times the compulsory bytes")
-    evidence = f"with intermediates, or unused parts of lines, it moves {stored:.3g} times the compulsory bytes"
+    evidence = f"with its intermediates it moves {stored:.3g} times the compulsory bytes"
     if not math.isnan(real):
         evidence = f"{evidence}; DRAM moved {real:.3g} times as many"
     verdict = CANNOT_TELL if real <= STORED else SUPPORTED

@@ -298,8 +298,8 @@ def _predict_workload(work: Workload, card: Card, model: float | Efficiency) -> 
     """Predict the rows of a workload."""
     from bwprof.results.frame import from_columns
 
-    if registry.is_link(work.operation):
-        raise ValueError(f"{work.operation} is not predicted: its roof is a link that no stream of a device tells")
+    if registry.is_link(work.operation) or (isinstance(model, float) and registry.is_pattern(work.operation)):
+        raise ValueError(f"{work.operation} is not predicted by memory streams: measure it")
     stream = card.streams.seconds(work.read, work.written)
     if isinstance(model, float):
         source = f"{model:.0%} of the nearer roof and an empty launch"

@@ -86,7 +86,7 @@ how:
 {shared.LIMITS}
 {shared.SAMPLING}
 {shared.ROOFS}
---once [TIMES] = 1  launch each case once, or so many times, untimed, in this process, for ncu and nsys
+--once [TIMES] = 1  launch each case once, or TIMES times, untimed, in this process, for ncu and nsys
 --[no-]nvtx  mark cases with NVTX ranges in the domain bwprof (default: under nsys or ncu --nvtx)
 """)
 def main_sweep(options: argparse.Namespace) -> int:

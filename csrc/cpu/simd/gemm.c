@@ -375,6 +375,6 @@ static const bw_variant gemm_rows[] = {
 const bw_variant_table BW_CPU_TABLE(gemm) = {gemm_rows, sizeof gemm_rows / sizeof gemm_rows[0],
                                              "fp32 M=512 N=512 K=512"};
 
-/* Which call what stands above. */
+/* Callers of the functions above. */
 #include "cpu/simd/gemm/experts.h"
 #include "cpu/simd/gemm/linear.h"

@@ -360,7 +360,7 @@ static const bw_variant rope_append_rows[] = {
         "fused", fused, .text = "one pass: keys and values go into the cache at once",
         .prediction = {.changes = "one pass over q, k and v",
                        .predicted = 1.17,
-                       .because = "rotated keys are not written and read once more: 112 against 96 heads a token"}),
+                       .because = "rotated keys are not written and read once more: 96 heads a token move, not 112"}),
 };
 const bw_variant_table BW_CPU_TABLE(rope_append) = {rope_append_rows, 2,
                                                     "fp32 seq_len=8192 num_heads=32 num_kv_heads=8 head_dim=128"};

@@ -351,11 +351,11 @@ ONLY(layernorm, )
 ONLY(softmax, .workspace_bytes = room_bytes)
 
 static const bw_variant residual_rmsnorm_rows[] = {
-    BW_CPU_ROW("unfused", residual_rmsnorm_unfused, .text = "an addition of all rows, then a norm that reads the sums",
+    BW_CPU_ROW("unfused", residual_rmsnorm_unfused, .text = "rows are added, then a norm reads the sums",
                .extra_cost = bw_residual_rmsnorm_unfused_cost,
                .prediction = {.changes = "the baseline: all rows are added, then read again for the norm"}),
     BW_CPU_ROW("fused", residual_rmsnorm, .text = ROW_TEXT, .workspace_bytes = room_bytes,
-               .prediction = {.changes = "one pass over memory: a row's sum is worked out again from the cache",
+               .prediction = {.changes = "one pass over memory: a row's sum stays in the cache for the norm",
                               .predicted = 1.25,
                               .because = "four matrices move instead of five"})};
 ROWS_TABLE(residual_rmsnorm, "fp32 tokens=8192 hidden=8192")

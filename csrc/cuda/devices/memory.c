@@ -42,7 +42,7 @@ static bw_status allocate_host(bw_device *device, int64_t bytes, bool pageable, 
     const int64_t most = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
     *out = NULL;
     if (bytes > most) {
-        return bw_fail(BW_CODE_MEMORY, "%lld bytes of the host's memory are needed, %lld may be taken",
+        return bw_fail(BW_CODE_MEMORY, "%lld bytes of host memory are needed, at most %lld are allowed",
                        (long long)bytes, (long long)most);
     }
     if (pageable) {

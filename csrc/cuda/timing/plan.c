@@ -114,7 +114,7 @@ static bw_kernel_times kernels(const bw_plan *plan) {
     return plan->kernels;
 }
 
-/* Of what is traced the timestamps count: the host waits there in any case. What the host does is not late. */
+/* Never late: traced launches, whose timestamps count, and work that the host itself takes part in. */
 static bool late(const bw_plan *plan) {
     return plan->graph && !plan->tracing && !plan->spec.work.on_host && plan->replay.late;
 }

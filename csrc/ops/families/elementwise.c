@@ -136,8 +136,8 @@ ELEMENTWISE(ROW)
 static const bw_param chain_params[] = {
     BW_PARAM("tokens", "tokens", "tokens", 1, INT32_MAX, .fallback = 1, .small = 5),
     BW_PARAM("hidden", "elements", "elements of a token", 1, INT32_MAX, .fallback = 4096, .small = 37),
-    BW_PARAM("dropout_percent", "", "how many of 100 elements become 0", 0, 99, .fallback = 10, .small = 30),
-    BW_PARAM("mask_seed", "", "seed of the random numbers that choose them", 0, INT64_MAX, .fallback = 0, .small = 7),
+    BW_PARAM("dropout_percent", "", "percentage of elements set to 0", 0, 99, .fallback = 10, .small = 30),
+    BW_PARAM("mask_seed", "", "seed of dropout's random numbers", 0, INT64_MAX, .fallback = 0, .small = 7),
 };
 
 static int chain_operands(const bw_dims *dims, const bw_precision *precision, bw_operand out[BW_MAX_OPERANDS]) {

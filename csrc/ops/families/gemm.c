@@ -41,8 +41,8 @@ static const bw_param linear_params[] = {
     BW_PARAM("M", "rows", "rows of A and D (tokens)", 1, INT32_MAX, .fallback = 1, .small = 3),
     BW_PARAM("N", "columns", "rows of B, columns of D (output features)", 1, INT32_MAX, .fallback = 4096, .small = 37),
     BW_PARAM("K", "columns", "columns of A and B (input features)", 1, INT32_MAX, .fallback = 4096, .small = 29),
-    BW_PARAM("dropout_percent", "", "how many of 100 elements become 0", 0, 99, .fallback = 10, .small = 30),
-    BW_PARAM("mask_seed", "", "seed of the random numbers that choose them", 0, INT64_MAX, .fallback = 0, .small = 7),
+    BW_PARAM("dropout_percent", "", "percentage of elements set to 0", 0, 99, .fallback = 10, .small = 30),
+    BW_PARAM("mask_seed", "", "seed of dropout's random numbers", 0, INT64_MAX, .fallback = 0, .small = 7),
 };
 
 extern const bw_op bw_op_moe_gemm, bw_op_linear_relu_dropout;
@@ -186,7 +186,7 @@ static bool has_noise(const bw_precision *precision) {
     return precision->weight != precision->activation || precision->compute == BW_FP8_E4M3;
 }
 
-/* relu and dropout: elements that stay grow, so that the mean does. */
+/* relu and dropout: kept elements grow, so that the mean stays. */
 static void end_linear(const bw_dims *dims, bw_reference_row *row) {
     const int64_t percent = dims->value[BW_LINEAR_DROPOUT_PERCENT];
     const uint64_t mask_seed = (uint64_t)dims->value[BW_LINEAR_MASK_SEED];

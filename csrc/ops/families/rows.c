@@ -15,7 +15,7 @@ static const bw_param token_params[] = {
 };
 
 static const bw_param row_params[] = {
-    BW_PARAM("rows", "rows", "rows", 1, INT32_MAX, .fallback = 4096, .small = 5),
+    BW_PARAM("rows", "rows", "rows of the matrix", 1, INT32_MAX, .fallback = 4096, .small = 5),
     BW_PARAM("columns", "elements", "elements of a row", 1, COLUMNS_MOST, .fallback = 4096, .small = 37),
 };
 

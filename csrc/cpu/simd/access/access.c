@@ -219,13 +219,13 @@ static bw_status run(const bw_launch *launch, bw_access access, access_work *wor
 ACCESS_LAUNCH(strided_read, shared, strided_read, false)
 ACCESS_COST(strided_read, shared, false, false)
 static const bw_variant strided_read_rows[] = {
-    ONLY(BW_CPU_PRECISIONS, strided_read, "elements in vectors where they lie side by side")};
+    ONLY(BW_CPU_PRECISIONS, strided_read, "vector loads where elements are adjacent")};
 ACCESS_TABLE(strided_read, NULL)
 
 ACCESS_LAUNCH(strided_write, strided, strided_write, false)
 ACCESS_COST(strided_write, strided, true, false)
 static const bw_variant strided_write_rows[] = {
-    ONLY(BW_CPU_PRECISIONS, strided_write, "elements in vectors, past the caches, where they lie side by side")};
+    ONLY(BW_CPU_PRECISIONS, strided_write, "vector stores past the caches where elements are adjacent")};
 ACCESS_TABLE(strided_write, NULL)
 
 ACCESS_LAUNCH(random_read, random, random_read, false)
@@ -234,11 +234,11 @@ ACCESS_COST(random_read, random, false, true)
 static const bw_variant random_read_rows[] = {
     BW_CPU_ROW_IN(BW_MASK(FP32), "direct", random_read, .extra_cost = random_read_cost, .text = "granule by granule",
                   .prediction = {.changes = "the baseline: granule by granule"}),
-    BW_CPU_ROW_IN(BW_MASK(FP32), "ahead", random_read_ahead, .extra_cost = random_read_cost,
-                  .text = "granules asked for 2 KiB of them ahead",
-                  .prediction = {.changes = "granules are asked for before they are read, 2 KiB of them ahead",
+    BW_CPU_ROW_IN(BW_MASK(FP32), "prefetch", random_read_ahead, .extra_cost = random_read_cost,
+                  .text = "granules prefetched 2 KiB ahead",
+                  .prediction = {.changes = "granules are prefetched, 2 KiB ahead of the reads",
                                  .predicted = 1.3,
-                                 .because = "a core's window of instructions holds few misses that wait for memory"}),
+                                 .because = "a core's reorder window holds only a few outstanding misses"}),
 };
 ACCESS_TABLE(random_read, "fp32 array_bytes=268435456 granule_bytes=128")
 

@@ -2,7 +2,7 @@
  *   naive  the output element by element, in its order, read across the input's rows;
  *   tiled  (transpose) strips of rows of the input, whose squares are transposed in registers: whole lines of the
  *          output's rows, which leave past the caches where it is large;
- *   runs   (permute) a token after the other, a head's elements at once. */
+ *   runs   (permute) token by token, each head's elements at once. */
 #include "ops/families/memory/layout.h"
 
 #include "cpu/simd/copy.h"
@@ -196,14 +196,14 @@ static const bw_variant transpose_rows[] = {
     BW_CPU_ROW("tiled", tiled, .text = "squares of vectors transposed in registers; whole lines are written",
                .prediction = {.changes = "squares are transposed in registers, and whole lines written",
                               .predicted = 20.0,
-                              .because = "a line that was read for one element is used whole: 32 times fewer"}),
+                              .because = "each line is read once, not once for each of its 32 elements"}),
 };
 const bw_variant_table BW_CPU_TABLE(transpose) = {transpose_rows, sizeof transpose_rows / sizeof transpose_rows[0],
                                                   "fp16 rows=8192 columns=8192"};
 
 static const bw_variant permute_rows[] = {
     NAIVE,
-    BW_CPU_ROW("runs", runs, .text = "a token after the other, a head's elements at once",
+    BW_CPU_ROW("runs", runs, .text = "token by token, each head's elements at once",
                .prediction = {.changes = "a head's elements at once, tokens in the input's order",
                               .predicted = 4.0,
                               .because = "vectors instead of elements, and no line is read before it is written"}),

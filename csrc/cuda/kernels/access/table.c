@@ -26,8 +26,8 @@ enum { STRIDED = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16), RANDOM = BW_MASK
     const bw_variant_table bw_cuda_##name_ = {name_##_rows, 1, NULL};
 
 ACCESS(strided_read, shared, STRIDED, bw_strided_read_refuses, false, false,
-       "an element a thread and access, 16 of them in flight")
-ACCESS(strided_write, strided, STRIDED, bw_strided_write_refuses, true, false, "an element a thread and access")
+       "one element per access, 16 accesses a thread in flight")
+ACCESS(strided_write, strided, STRIDED, bw_strided_write_refuses, true, false, "one element per access, a thread each")
 ACCESS(random_read, random, RANDOM, bw_random_refuses, false, true,
-       "up to 16 bytes a thread and access, 8 of them in flight")
-ACCESS(random_write, random, RANDOM, bw_random_refuses, true, true, "up to 16 bytes a thread and access")
+       "up to 16 bytes an access, 8 accesses a thread in flight")
+ACCESS(random_write, random, RANDOM, bw_random_refuses, true, true, "up to 16 bytes an access")

@@ -53,7 +53,7 @@ static const bw_variant rope_append_rows[] = {
      .text = "one pass: keys and values go into the cache at once",
      .prediction = {.changes = "one pass over q, k and v",
                     .predicted = 1.17,
-                    .because = "rotated keys are not written and read once more: 112 heads a token are, not 96"},
+                    .because = "rotated keys are not written and read once more: 96 heads a token move, not 112"},
      .precisions = ROPE_PRECISIONS,
      .rounds_once = true,
      .refuses = bw_rope_append_refuses,

@@ -13,14 +13,14 @@ BW_CUDA_PREPARE(vector, bw_permute_vector_choose)
         .name = #variant_name, .precisions = PRECISIONS, .rounds_once = true, .refuses = refusal, \
         BW_CUDA_HOOKS(variant_name), __VA_ARGS__                                                  \
     }
-#define NAIVE                                                                                          \
-    VARIANT(naive, bw_layout_refuses, .text = "a thread an element: reads side by side, writes apart", \
+#define NAIVE                                                                                         \
+    VARIANT(naive, bw_layout_refuses, .text = "a thread an element: coalesced reads, strided writes", \
             .prediction = {.changes = "the baseline: a thread an element, in the input's order"})
 
 static const bw_variant transpose_rows[] = {
     NAIVE,
-    VARIANT(tiled, bw_transpose_tiled_refuses, .text = "padded tiles in shared memory: both sides side by side",
-            .prediction = {.changes = "32 x 32 tiles in shared memory, so that writes are side by side",
+    VARIANT(tiled, bw_transpose_tiled_refuses, .text = "padded tiles in shared memory: both sides coalesced",
+            .prediction = {.changes = "32 x 32 tiles in shared memory, so that writes are coalesced",
                            .predicted = 4.0,
                            .because = "a sector of 32 bytes is written once, not once for each of its elements"}),
     VARIANT(swizzled, bw_transpose_swizzled_refuses, .text = "16 bytes a thread on both sides, swizzled shared memory",
@@ -33,7 +33,7 @@ const bw_variant_table bw_cuda_transpose = {transpose_rows, sizeof transpose_row
 
 static const bw_variant permute_rows[] = {
     NAIVE,
-    VARIANT(vector, bw_layout_refuses, .text = "16 bytes a thread and step; fewer where a head has no multiple of it",
+    VARIANT(vector, bw_layout_refuses, .text = "16 bytes a thread and step; fewer where they do not divide a head",
             .prediction = {.changes = "chunks of 16 bytes, four of them in flight in each thread",
                            .predicted = 1.8,
                            .because = "an eighth of the instructions, and more bytes in flight"}),

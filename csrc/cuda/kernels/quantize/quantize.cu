@@ -76,7 +76,7 @@ BW_DEVICE float inverse_scale(const quantize_work &work, float most) {
     return scale > 0x1p-100f ? __frcp_rn(scale) : 0.0f;
 }
 
-// A thread meets nothing in shared memory but what it has put there.
+// A thread reads from shared memory only what it has written.
 template <typename Source>
 __global__ void __launch_bounds__(most_threads, 3) quantize_row_kernel(Source source, quantize_work work) {
     constexpr bool keeps_floats = Source::arrays * sizeof(uint4) == elems * sizeof(float);

@@ -4,16 +4,16 @@
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 
-#define FUSED_TEXT "each row read once and kept in registers; part of a warp a row, or a block"
+#define FUSED_TEXT "each row is read once and kept in registers, by part of a warp or a block"
 
 #define ROW(variant_name, choice, ...) \
     { .name = variant_name, .precisions = PRECISIONS, .rounds_once = true, BW_CUDA_HOOKS(choice), __VA_ARGS__ }
 
-#define ONLY(operation)                                                                                       \
-    BW_CUDA_PREPARE(operation, bw_##operation##_choose)                                                       \
-    static const bw_variant operation##_rows[] = {                                                            \
-        ROW("fused", operation, .text = FUSED_TEXT, .prediction = {.changes = "the only variant: one pass"}), \
-    };                                                                                                        \
+#define ONLY(operation)                                                                                      \
+    BW_CUDA_PREPARE(operation, bw_##operation##_choose)                                                      \
+    static const bw_variant operation##_rows[] = {                                                           \
+        ROW("rows", operation, .text = FUSED_TEXT, .prediction = {.changes = "the only variant: one pass"}), \
+    };                                                                                                       \
     const bw_variant_table bw_cuda_##operation = {operation##_rows, 1, NULL};
 
 ONLY(rmsnorm)
@@ -36,7 +36,7 @@ BW_CUDA_PREPARE(logsumexp, bw_logsumexp_choose)
 BW_CUDA_PREPARE(logsumexp_unfused, bw_logsumexp_unfused_choose)
 static const bw_variant logsumexp_rows[] = {
     {.name = "unfused",
-     .text = "maxima, exponentials stored, and their sums: three kernels",
+     .text = "three kernels: maxima, stored exponentials, sums",
      .prediction = {.changes = "the baseline: three kernels, exponentials in memory"},
      .precisions = PRECISIONS,
      .scratch_bytes = bw_logsumexp_scratch,

@@ -124,7 +124,7 @@ static const bw_variant exchange_rows[] = {
      .text = "two copy engines move page-locked memory, one in each direction",
      .prediction = {.changes = "a second stream, so that both directions run at once",
                     .predicted = 1.8,
-                    .because = "the link has lanes for each direction; packets that acknowledge share them"},
+                    .because = "each direction has its own lanes, which acknowledgments share"},
      .precisions = PRECISIONS,
      .rounds_once = true,
      .prepare = branch_prepare,

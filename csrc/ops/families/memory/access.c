@@ -166,7 +166,7 @@ static const bw_param strided_params[] = {
 };
 
 static const bw_param random_params[] = {
-    BW_PARAM("array_bytes", "bytes", "bytes of the array; the last granule is whole", 1, (int64_t)1 << 42,
+    BW_PARAM("array_bytes", "bytes", "size of the array, rounded up to whole granules", 1, (int64_t)1 << 42,
              .fallback = 1 << 30, .small = 20001),
     BW_PARAM("granule_bytes", "bytes", "adjacent bytes of one access; a power of two", GRANULE_LEAST,
              BW_ACCESS_SEGMENT_BYTES, .fallback = 128, .small = 32),

@@ -11,7 +11,7 @@ enum { PART_ELEMS = 64 };
 static const bw_param transpose_params[] = {
     BW_PARAM("batch", "matrices", "matrices", 1, INT32_MAX, .fallback = 1, .small = 2),
     BW_PARAM("rows", "elements", "rows of a matrix of the input", 1, INT32_MAX, .fallback = 4096, .small = 37),
-    BW_PARAM("columns", "elements", "its columns, the output's rows", 1, INT32_MAX, .fallback = 4096, .small = 45),
+    BW_PARAM("columns", "elements", "its columns: the output's rows", 1, INT32_MAX, .fallback = 4096, .small = 45),
 };
 
 static const bw_param permute_params[] = {
