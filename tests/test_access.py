@@ -6,6 +6,7 @@ import copy
 import pickle
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -93,21 +94,28 @@ def test_measurements_come_first() -> None:
 
 
 def test_a_run_of_the_access_suite_is_a_measurement() -> None:
-    """Reads count, by the pattern that their case is named after; a granule is an element of a random pattern."""
+    """Cold reads count, by their parameters; a granule is an element of a random pattern."""
     rows = [
-        ("strided_read stride=1", "fp32", 1, None, "cuda", 97.0),
-        ("strided_read stride=128", "fp32", 128, None, "cuda", 6.0),
-        ("strided_read stride=128", "fp16", 128, None, "cuda", 3.0),
-        ("strided_read stride=128", "fp32", 128, None, "cpu", 2.0),
-        ("strided_write stride=128", "fp32", 128, None, "cuda", 1.0),
-        ("misaligned_read", "fp32", 1, None, "cuda", 96.0),
-        ("broadcast", "fp32", 1, None, "cuda", 25.0),
-        ("random_read granule_bytes=32", "fp32", None, 32, "cuda", 40.0),
-        ("random_read granule_bytes=4", "fp32", None, 4, "cuda", 5.0),
-        ("decode_gemm", "fp32", None, None, "cuda", 90.0),
+        ("strided_read", "fp32", {"stride": 1}, 97.0),
+        ("strided_read", "fp32", {"stride": 128}, 6.0),
+        ("strided_read", "fp32", {"stride": 128, "cache": "hot"}, 60.0),
+        ("strided_read", "fp32", {"stride": 128, "status": "failed"}, 70.0),
+        ("strided_read", "fp16", {"stride": 128}, 3.0),
+        ("strided_read", "fp32", {"stride": 128, "backend": "cpu"}, 2.0),
+        ("strided_write", "fp32", {"stride": 128, "bytes_written": 100}, 1.0),
+        ("strided_read", "fp32", {"stride": 1, "offset": 1}, 96.0),
+        ("strided_read", "fp32", {"stride": 1, "readers": 32}, 25.0),
+        ("random_read", "fp32", {"granule_bytes": 32}, 40.0),
+        ("random_read", "fp32", {"granule_bytes": 4}, 5.0),
+        ("gemm", "fp32", {}, 90.0),
     ]
-    names = ["case", "precision", "stride", "granule_bytes", "backend", "pct_ceiling"]
-    run = pd.DataFrame(rows, columns=names)
+    same = {"backend": "cuda", "status": "ok", "cache": "cold", "bytes_written": 0, "granule_bytes": None}
+    run = pd.DataFrame(
+        [
+            {"operation": name, "precision": precision, **same, **own, "pct_ceiling": share}
+            for name, precision, own, share in rows
+        ]
+    )
 
     def found(pattern: str, element_bytes: int = 4, device: str = "cuda:0") -> tuple[float, str]:
         share = AccessPattern.parse(pattern).expected_efficiency(
@@ -125,6 +133,14 @@ def test_a_run_of_the_access_suite_is_a_measurement() -> None:
     assert found("random", 32) == (0.4, "measured")
     assert found("random") == found("uncoalesced") == (0.05, "measured")
     assert found("random", 8) == (0.2, "table")
+    with pytest.raises(ValueError, match="pattern"):
+        AccessPattern.STRIDED.expected_efficiency(measured=run.drop(columns="granule_bytes"))
+
+
+@pytest.mark.parametrize("wrong", [int, np.array([1, 2]), 1.5, "2"])
+def test_a_stride_is_a_whole_number(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        AccessPattern.STRIDED.expected_efficiency(stride=wrong)
 
 
 def test_names() -> None:

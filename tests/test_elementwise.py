@@ -95,6 +95,25 @@ def test_a_nan_stays_one_and_large_numbers_overflow_nothing(kernel_device, opera
         assert (found[4::5] == 0).all()
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_largest_negative_gates_close(kernel_device, precision):
+    gates = np.float32([-90, -1e3, -1e30, -1e36, -3e38] * 20)
+    (variant,) = kernel_device.variants("silu_mul", precision, {"elements": 100})
+    found = run(kernel_device, "silu_mul", precision, {"elements": 100}, variant["name"], gate=gates, up=1.0)
+    assert (np.abs(found) < 1e-30).all()
+
+
+@pytest.mark.parametrize("hidden", [9, 64])
+def test_a_nan_is_no_number_in_eight_bits(cpu, hidden):
+    for variant in cpu.variants("silu_mul_quantize", "fp8_e4m3", {"tokens": 2, "hidden": hidden}):
+        params = {"tokens": 2, "hidden": hidden}
+        with _core.Case(cpu, "silu_mul_quantize", "fp8_e4m3", params, variant=variant["name"]) as case:
+            up = np.ones((2, hidden), np.float16)
+            up[1, 3] = np.nan
+            out = np.frombuffer(case.run({"gate": np.ones_like(up).tobytes(), "up": up.tobytes()})["out"], np.uint8)
+        assert ((out.reshape(2, hidden) & 0x7F) == 0x7F).tolist() == (np.isnan(up)).tolist()
+
+
 @pytest.mark.parametrize("kernel_device", references.DEVICES[-1:], indirect=True)
 @pytest.mark.parametrize("operation", ["relu", "stream_copy"])
 @pytest.mark.parametrize("elements", [(1 << 27) - 1, 1 << 27, (1 << 27) + 2053])

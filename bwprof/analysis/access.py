@@ -201,13 +201,17 @@ def _median_efficiency(
 
     from bwprof.analysis.values import is_word, map_distinct, numbers
 
-    if {"case", "pct_ceiling"} <= set(measured.columns):  # of a run: a case begins with its pattern's name
+    if {"operation", "precision", "stride", "granule_bytes", "pct_ceiling"} <= set(measured.columns):  # of a run
         kind = {"sequential": "strided", "coalesced": "strided", "uncoalesced": "random"}.get(kind, kind)
         bits = map_distinct(measured, "precision", registry.narrowest_bits, math.nan)
-        sizes = numbers(measured, "granule_bytes")
-        names = measured["case"].str.extract("^([a-z]+)(?:_read)?(?: |$)", expand=False)
-        measured = measured.assign(pattern=names, load_efficiency=measured["pct_ceiling"])
-        measured["element_bytes"] = np.where(sizes > 0, sizes, bits / 8)
+        sizes, readers, offset = (numbers(measured, name) for name in ("granule_bytes", "readers", "offset"))
+        kinds = np.select([sizes > 0, readers > 1, offset > 0], ["random", "broadcast", "misaligned"], "strided")
+        sizes = np.where(sizes > 0, sizes, bits / 8)
+        reads = map_distinct(measured, "operation", registry.is_pattern, missing=False)
+        reads &= ~(numbers(measured, "bytes_written") > 0) & is_word(measured, "status", "ok")
+        reads &= ~is_word(measured, "cache", "hot")
+        made: dict[str, Any] = {"pattern": kinds, "element_bytes": sizes, "load_efficiency": measured["pct_ceiling"]}
+        measured = measured.assign(**made)[reads]
     if not {"pattern", "load_efficiency"} <= set(measured.columns):
         raise ValueError("measured has no columns pattern and load_efficiency (percent)")
     share = numbers(measured, "load_efficiency")
@@ -222,7 +226,10 @@ def _median_efficiency(
 
 
 def _check_positive(name: str, value: Any) -> int:
-    number = 0 if isinstance(value, bool) or not hasattr(value, "__index__") else operator.index(value)
+    try:
+        number = 0 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = 0
     if number < 1:
         raise ValueError(f"{name} is {repr_short(value)}: a whole number from 1 is needed")
     return number

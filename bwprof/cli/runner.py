@@ -349,6 +349,7 @@ def launch(plan: Plan, choice: Choice, interrupts: Interrupts, times: int, *, nv
             try:
                 with spec.open(device, nvtx=nvtx is not False) as case:
                     for _ in range(times):
+                        interrupts.check()
                         case.launch()
                     sys.stderr.write(f"launched {spec.title} {'' if spec.variant else case.variant}".rstrip() + "\n")
             except (_core.UnsupportedError, MemoryError) as error:

@@ -45,10 +45,10 @@ def chain(x: Arrays, p: Shape, bits: dict[str, bytes]) -> Arrays:
 
 
 def chain_error(precision: str, p: Shape) -> float:
-    """Of intermediate results that are stored, too; grown ones lie within 2 / (1 - share) of results about 1."""
+    """Of intermediate results that are stored, too; grown ones are at most the result's size + 1."""
     growth = 100 / (100 - p["dropout_percent"])
     unit = ROUNDOFF[RESULT[precision]]
-    return unit + 2 * growth / math.sqrt((1 + growth) / 3) * (2 * unit + 4 * F32)
+    return unit + (1 + 1 / math.sqrt((1 + growth) / 3)) * (2 * unit + 4 * F32)
 
 
 def simple(flops: int, inputs: int, reference: object, units: float) -> Operation:

@@ -306,7 +306,8 @@ def _select_rows(frame: pd.DataFrame) -> pd.DataFrame:
     for name in ("time_ms", "bytes_read"):
         rows[name] = read_numbers(rows, name)
     rows["precision"] = [registry.precision_name(value) for value in rows["precision"]]
-    known = {(one["name"], name) for one in registry.operations() if not one["is_link"] for name in one["precisions"]}
+    taught = [one for one in registry.operations() if not one["is_link"] and not registry.is_pattern(one["name"])]
+    known = {(one["name"], name) for one in taught for name in one["precisions"]}
     good = np.array([pair in known for pair in zip(rows["operation"], rows["precision"], strict=True)], bool)
     good &= (rows["time_ms"] > 0).to_numpy()
     for name, allowed in (("status", "ok"), ("cache", "cold")):

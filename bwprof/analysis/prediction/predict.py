@@ -298,7 +298,7 @@ def _predict_workload(work: Workload, card: Card, model: float | Efficiency) -> 
     """Predict the rows of a workload."""
     from bwprof.results.frame import from_columns
 
-    if registry.is_link(work.operation) or (isinstance(model, float) and registry.is_pattern(work.operation)):
+    if registry.is_link(work.operation) or registry.is_pattern(work.operation):
         raise ValueError(f"{work.operation} is not predicted by memory streams: measure it")
     stream = card.streams.seconds(work.read, work.written)
     if isinstance(model, float):

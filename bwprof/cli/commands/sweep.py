@@ -105,7 +105,7 @@ def main_sweep(options: argparse.Namespace) -> int:
     from bwprof.cli import runner
     from bwprof.cli.commands.describe import show_operations, show_variants
 
-    if options.once and not options.once.isdecimal():  # what follows is an OPERATION
+    if options.once and options.once[0] not in "0123456789-+.":  # what follows is an OPERATION
         options.operations, options.once = [options.once, *options.operations], "1"
     runner.read_options(options)
     if options.list:

@@ -206,7 +206,8 @@ BW_INLINE bw_vb bw_vf_to_e4m3(bw_vf x) {
     const bw_vu subnormal = (bw_vu)((bw_vf)size + 16384.0f) - bw_float_bits(16384.0f);
     const uint32_t bias = smallest_normal - (1u << 23), half = (1u << (place - 1)) - 1u;
     const bw_vu normal = (size + half + (size >> place & 1u) - bias) >> place;
-    return bw_vu_low_bytes((subnormal & small) | (normal & ~small) | ((bw_vu)x >> 24 & 0x80u));
+    const bw_vu nan = (bw_vu)(size > 0x7f800000u) & 0x7fu;
+    return bw_vu_low_bytes((subnormal & small) | (normal & ~small) | nan | ((bw_vu)x >> 24 & 0x80u));
 }
 
 /* To nearest, ties to even: 1.5 * 2^23 leaves a whole number of a byte in the last bits. */

@@ -195,7 +195,7 @@ static bw_status chain_reference(const bw_dims *dims, const bw_precision *precis
  * as much grown. */
 static bw_tolerance chain_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
     const double stored = rounds_once ? 0.0 : 2.0 * bw_dtype_roundoff(precision->activation);
-    const double largest = 2.0 * chain_growth(dims) / chain_scale(dims);
+    const double largest = 1.0 + 1.0 / chain_scale(dims); /* grown values are at most |r| + 1 */
     return (bw_tolerance){largest * (3.0 * bw_dtype_roundoff(BW_FP32) + stored), 0.0};
 }
 

@@ -187,7 +187,9 @@ static bw_tolerance softmax_tolerance(const bw_dims *dims, const bw_precision *p
 /* Exponentials that are stored in between are rounded, and their sum by no larger a part; a logarithm makes that its
  * absolute error. */
 static bw_tolerance logsumexp_tolerance(const bw_dims *dims, const bw_precision *precision, bool rounds_once) {
-    return (bw_tolerance){walk_error(dims, 16.0) + (rounds_once ? 0.0 : bw_dtype_roundoff(precision->result)), 0.0};
+    const double size = fmax(1.0, log((double)dims->value[BW_ROWS_ELEMS])); /* of results, at least */
+    const double stored = rounds_once ? 0.0 : bw_dtype_roundoff(precision->result) / size;
+    return (bw_tolerance){walk_error(dims, 16.0) + stored, 0.0};
 }
 
 /* ---- descriptors ---- */

@@ -43,7 +43,8 @@ BW_INLINE bw_vf residual_add(bw_dtype dtype, const bw_map *map, int64_t i, bw_vf
 BW_INLINE bw_vf silu_mul(bw_dtype dtype, const bw_map *map, int64_t i, bw_vf gate, bw_vf up) {
     (void)dtype, (void)map, (void)i;
     const bw_vf size = (bw_vf)((bw_vu)gate | 0x80000000u) * 1.44269504f; /* in powers of 2, negative */
-    const bw_vf small = exp2_of(bw_vf_max(size, bw_vf_set(-126.0f)));
+    const bw_vf least = bw_vf_set(-126.0f); /* 0 below it: what is left there would grow with the gate */
+    const bw_vf small = (bw_vf)((bw_vu)exp2_of(bw_vf_max(size, least)) & (bw_vu)(size > least));
     const bw_vf above = bw_vf_max(bw_vf_set(0.0f), gate), below = bw_vf_max(bw_vf_set(0.0f), -gate);
     return bw_vf_fma(-below, small, above) / (small + 1.0f) * up;
 }

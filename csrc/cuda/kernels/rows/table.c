@@ -4,7 +4,7 @@
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) };
 
-#define FUSED_TEXT "each row is read once and kept in registers, by part of a warp or a block"
+#define FUSED_TEXT "rows kept in registers by part of a warp or a block; longer ones are read again"
 
 #define ROW(variant_name, choice, ...) \
     { .name = variant_name, .precisions = PRECISIONS, .rounds_once = true, BW_CUDA_HOOKS(choice), __VA_ARGS__ }
