@@ -60,6 +60,8 @@ def test_formulas_as_text(operation, precision, params, read, written, flops):
     ],
 )
 def test_what_fusion_saves_a_linear_layer(backend, m, unfused, fused, ratio):
+    if not _core.operations()[0]["variants"].get(backend):
+        pytest.skip(f"{backend} is not in this build")
     moved = []
     for variant in ("unfused", "fused"):
         cost = _core.cost("linear_relu_dropout", "fp16", {"M": m}, backend=backend, variant=variant)

@@ -265,7 +265,7 @@ def test_the_package_does_not_grow() -> None:
     files = sorted(PACKAGE.rglob("*.py"))
     lines = {path: len(path.read_text().splitlines()) for path in files}
     importers = sum(count for path, count in lines.items() if "importers" in path.relative_to(PACKAGE).parts)
-    assert sum(lines.values()) - importers <= 39_036
+    assert sum(lines.values()) - importers <= 39_037
     assert importers <= 4_510
     assert len(files) <= 170
     assert len({path.parent for path in files}) <= 21
