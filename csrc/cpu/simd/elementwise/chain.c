@@ -45,7 +45,7 @@ BW_INLINE void draw(uint64_t seed, bw_vl call, uint16_t *out) {
 
 /* `first` is a multiple of a call's elements. */
 static void draw_part(uint64_t seed, int64_t first, int64_t count, uint16_t *out) {
-    bw_vl call;
+    bw_vl call = {0};
     for (int i = 0; i < CALLS; i++) call[i] = (uint64_t)(first / BW_DROPOUT_CALL + i);
     for (int64_t i = 0; i < count; i += DRAWN, call += CALLS) draw(seed, call, out + i);
 }
