@@ -28,6 +28,9 @@ static const struct {
     {"head_dim", {1, 33, 80, 64}},
     {"causal", {0, 1, 0, 1}},
     {"page_size", {1, 7, 16, 13}},
+    {"offset", {0, 1, 2, 3}},
+    {"readers", {1, 2, 4, 32}},
+    {"granule_bytes", {4, 32, 64, 4096}},
 };
 
 static bw_status read_dims(const bw_op *op, const bw_precision *precision, int shape, bw_dims *out) {
@@ -37,7 +40,9 @@ static bw_status read_dims(const bw_op *op, const bw_precision *precision, int s
     }
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         int index = bw_op_param_index(op, sizes[i].name);
-        if (index >= 0) out->value[index] = sizes[i].value[shape];
+        if (index < 0) continue;
+        const int64_t least = bw_max64(1, op->params[index].minimum); /* 2 where an even number is needed */
+        out->value[index] = bw_ceil_div(sizes[i].value[shape], least) * least;
     }
     return bw_op_complete(op, precision, ~0u, out);
 }
