@@ -35,6 +35,11 @@ BW_HD uint32_t bw_dropout_threshold(int64_t percent) {
     return (uint32_t)((percent * 65536 + 50) / 100);
 }
 
+/* Elements that stay grow by this, so that the mean does not change. */
+BW_HD float bw_dropout_growth(int64_t percent) {
+    return 100.0f / (float)(100 - percent);
+}
+
 /* Element `which`, 0 to 7, of the call that made the numbers. A GPU would put them into memory to index them. */
 BW_HD bool bw_dropout_stays(const bw_dropout_numbers *numbers, int which, uint32_t threshold) {
     const uint32_t *word = numbers->word;

@@ -325,18 +325,6 @@ static rotation rope_append_rotation(const bw_launch *launch, void *keys) {
         .angles = launch->operand[BW_ROPE_APPEND_ANGLES]};
 }
 
-static int64_t unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    (void)facts;
-    const bw_checked_int bytes = bw_rope_append_key_bytes(dims, precision);
-    return bytes.overflow ? INT64_MAX : bytes.value;
-}
-
-static bw_status unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                              bw_cost *cost) {
-    (void)facts;
-    return bw_cost_add_intermediates(bw_rope_append_key_bytes(dims, precision), cost);
-}
-
 static bw_status unfused_launch(const bw_launch *launch) {
     rotation r = rope_append_rotation(launch, launch->scratch);
     BW_TRY(rotate(&r));
@@ -353,8 +341,9 @@ static bw_status fused_launch(const bw_launch *launch) {
 }
 
 static const bw_variant rope_append_rows[] = {
-    BW_CPU_ROW("unfused", unfused, .prepare = kv_append_prepare, .scratch_bytes = unfused_scratch_bytes,
-               .extra_cost = unfused_cost, .text = "rope, then kv_append of keys that it wrote to memory",
+    BW_CPU_ROW("unfused", unfused, .prepare = kv_append_prepare, .scratch_bytes = bw_rope_append_unfused_scratch,
+               .extra_cost = bw_rope_append_unfused_cost,
+               .text = "rope, then kv_append of keys that it wrote to memory",
                .prediction = {.changes = "the baseline: rope, then kv_append"}),
     BW_CPU_ROW(
         "fused", fused, .text = "one pass: keys and values go into the cache at once",

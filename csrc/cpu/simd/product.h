@@ -43,7 +43,7 @@ BW_INLINE product product_of(const bw_launch *launch) {
     if (ends) {
         const int64_t percent = dims[BW_LINEAR_DROPOUT_PERCENT];
         p.end = (linear_end){(uint64_t)dims[BW_LINEAR_MASK_SEED], bw_dropout_threshold(percent),
-                             100.0f / (float)(100 - percent)};
+                             bw_dropout_growth(percent)};
     }
     return p;
 }

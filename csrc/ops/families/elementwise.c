@@ -213,3 +213,15 @@ const bw_op bw_op_bias_relu_dropout_residual = {
     .reference = chain_reference,
     .tolerance = chain_tolerance,
 };
+
+int64_t bw_chain_unfused_scratch(const bw_dims *dims, const bw_precision *precision,
+                                 const struct bw_device_facts *facts) {
+    (void)facts;
+    return 2 * bw_chain_place_bytes(dims, precision);
+}
+
+bw_status bw_chain_unfused_cost(const bw_dims *dims, const bw_precision *precision, const struct bw_device_facts *facts,
+                                bw_cost *cost) {
+    (void)facts;
+    return bw_cost_add_intermediates(bw_mul(bw_num(3), bw_chain_bytes(dims, precision)), cost);
+}

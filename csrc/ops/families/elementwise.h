@@ -23,11 +23,6 @@ enum { BW_ELEMENTWISE_A, BW_ELEMENTWISE_B, BW_ELEMENTWISE_OUT, BW_ELEMENTWISE_OP
 enum { BW_CHAIN_TOKENS, BW_CHAIN_HIDDEN, BW_CHAIN_DROPOUT_PERCENT, BW_CHAIN_MASK_SEED };
 enum { BW_CHAIN_X, BW_CHAIN_BIAS, BW_CHAIN_RESIDUAL, BW_CHAIN_OUT, BW_CHAIN_OPERANDS };
 
-/* Elements that stay grow by this, so that the mean does not change. */
-static inline float bw_dropout_growth(int64_t percent) {
-    return 100.0f / (float)(100 - percent);
-}
-
 /* What an unfused chain stores between its steps: an array at the places of two, by turns; it is read and written
  * thrice. An array's bytes are rounded up, so that the second is aligned, too. */
 static inline bw_checked_int bw_chain_bytes(const bw_dims *dims, const bw_precision *precision) {
@@ -37,6 +32,13 @@ static inline bw_checked_int bw_chain_bytes(const bw_dims *dims, const bw_precis
 static inline int64_t bw_chain_place_bytes(const bw_dims *dims, const bw_precision *precision) {
     return bw_ceil_div(bw_chain_bytes(dims, precision).value, 256) * 256;
 }
+
+struct bw_device_facts;
+/* As bw_variant has them. */
+BW_C int64_t bw_chain_unfused_scratch(const bw_dims *dims, const bw_precision *precision,
+                                      const struct bw_device_facts *facts);
+BW_C bw_status bw_chain_unfused_cost(const bw_dims *dims, const bw_precision *precision,
+                                     const struct bw_device_facts *facts, bw_cost *cost);
 
 /* The share of a normal distribution that lies above a, 0 <= a <= BW_TAIL_END, is 2 to the power of this polynomial in
  * a, here from its highest power on, within 4.1e-8; fitted to erfc. */

@@ -449,3 +449,11 @@ const bw_op bw_op_weight_repack = {
     .reference = repack_reference,
     .tolerance = bw_tolerance_exact,
 };
+
+/* D twice: as the product leaves it, and as relu does. */
+bw_status bw_linear_unfused_cost(const bw_dims *dims, const bw_precision *precision,
+                                 const struct bw_device_facts *facts, bw_cost *cost) {
+    (void)facts;
+    const int64_t *v = dims->value, bytes = bw_dtype_get(precision->result)->block_bytes;
+    return bw_cost_add_intermediates(bw_mul4(2, v[BW_LINEAR_M], v[BW_LINEAR_N], bytes), cost);
+}

@@ -9,6 +9,8 @@
  *   weight_repack      B(N, K) in Q4_0 -> D, the same bytes in tiles, as gemm's variant `repacked` reads them */
 #pragma once
 
+#include "ops/op.h"
+
 /* clang-format off */
 #define BW_GEMM_OPERATIONS(X) \
     X(gemm, KERNELS, KERNELS) \
@@ -37,6 +39,11 @@ enum {
     BW_GEMM_OPERANDS
 };
 enum { BW_LINEAR_BIAS = BW_GEMM_C };
+
+struct bw_device_facts;
+/* As bw_variant has it, of a linear_relu_dropout in three steps. */
+BW_C bw_status bw_linear_unfused_cost(const bw_dims *dims, const bw_precision *precision,
+                                      const struct bw_device_facts *facts, bw_cost *cost);
 
 enum {
     BW_MOE_TOKENS,

@@ -576,3 +576,22 @@ const bw_op bw_op_rope_append = {
     .reference = rope_append_reference,
     .tolerance = rope_tolerance,
 };
+
+/* Of the rotated keys. */
+static bw_checked_int key_bytes(const bw_dims *dims, const bw_precision *precision) {
+    const append_shape s = append_of(dims);
+    return bw_mul4(s.tokens, s.heads, s.dim, bw_dtype_get(precision->result)->block_bytes);
+}
+
+int64_t bw_rope_append_unfused_scratch(const bw_dims *dims, const bw_precision *precision,
+                                       const struct bw_device_facts *facts) {
+    (void)facts;
+    const bw_checked_int bytes = key_bytes(dims, precision);
+    return bytes.overflow ? INT64_MAX : bytes.value;
+}
+
+bw_status bw_rope_append_unfused_cost(const bw_dims *dims, const bw_precision *precision,
+                                      const struct bw_device_facts *facts, bw_cost *cost) {
+    (void)facts;
+    return bw_cost_add_intermediates(key_bytes(dims, precision), cost);
+}

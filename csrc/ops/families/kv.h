@@ -88,10 +88,9 @@ enum { BW_ROPE_Q, BW_ROPE_K, BW_ROPE_ANGLES, BW_ROPE_Q_OUT, BW_ROPE_K_OUT, BW_RO
 enum { BW_ROPE_APPEND_NUM_HEADS = BW_APPEND_PAGE_SIZE + 1 };
 enum { BW_ROPE_APPEND_Q = BW_APPEND_OPERANDS, BW_ROPE_APPEND_ANGLES, BW_ROPE_APPEND_Q_OUT, BW_ROPE_APPEND_OPERANDS };
 
-/* Of the rotated keys of a rope_append that does not write them into the cache at once. */
-static inline bw_checked_int bw_rope_append_key_bytes(const bw_dims *dims, const bw_precision *precision) {
-    const int64_t *v = dims->value;
-    const bw_checked_int tokens = bw_mul(bw_num(v[BW_APPEND_BATCH]), bw_num(v[BW_APPEND_SEQ_LEN]));
-    return bw_mul(tokens, bw_mul3(v[BW_APPEND_NUM_KV_HEADS], v[BW_APPEND_HEAD_DIM],
-                                  bw_dtype_get(precision->result)->block_bytes));
-}
+struct bw_device_facts;
+/* As bw_variant has them, of a rope_append that keeps its rotated keys in between. */
+BW_C int64_t bw_rope_append_unfused_scratch(const bw_dims *dims, const bw_precision *precision,
+                                            const struct bw_device_facts *facts);
+BW_C bw_status bw_rope_append_unfused_cost(const bw_dims *dims, const bw_precision *precision,
+                                           const struct bw_device_facts *facts, bw_cost *cost);

@@ -85,3 +85,21 @@ const bw_op bw_op_silu_mul_quantize = {
     .reference = quantize_reference,
     .tolerance = quantize_tolerance,
 };
+
+/* Of y as a result. */
+static bw_checked_int result_bytes(const bw_dims *dims, const bw_precision *precision) {
+    return bw_mul3(dims->value[BW_QUANTIZE_TOKENS], dims->value[BW_QUANTIZE_HIDDEN],
+                   bw_dtype_get(precision->result)->block_bytes);
+}
+
+int64_t bw_silu_unfused_scratch(const bw_dims *dims, const bw_precision *precision,
+                                const struct bw_device_facts *facts) {
+    (void)facts;
+    return result_bytes(dims, precision).value;
+}
+
+bw_status bw_silu_unfused_cost(const bw_dims *dims, const bw_precision *precision, const struct bw_device_facts *facts,
+                               bw_cost *cost) {
+    (void)facts;
+    return bw_cost_add_intermediates(result_bytes(dims, precision), cost);
+}

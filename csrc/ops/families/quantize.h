@@ -12,8 +12,9 @@
 enum { BW_QUANTIZE_TOKENS, BW_QUANTIZE_HIDDEN };
 enum { BW_QUANTIZE_GATE, BW_QUANTIZE_UP, BW_QUANTIZE_OUT, BW_QUANTIZE_OUT_SCALE, BW_QUANTIZE_OPERANDS };
 
-/* Of y as a result, which a variant of two kernels keeps. */
-static inline bw_checked_int bw_quantize_result_bytes(const bw_dims *dims, const bw_precision *precision) {
-    return bw_mul3(dims->value[BW_QUANTIZE_TOKENS], dims->value[BW_QUANTIZE_HIDDEN],
-                   bw_dtype_get(precision->result)->block_bytes);
-}
+struct bw_device_facts;
+/* As bw_variant has them, of two kernels with y as a result between them. */
+BW_C int64_t bw_silu_unfused_scratch(const bw_dims *dims, const bw_precision *precision,
+                                     const struct bw_device_facts *facts);
+BW_C bw_status bw_silu_unfused_cost(const bw_dims *dims, const bw_precision *precision,
+                                    const struct bw_device_facts *facts, bw_cost *cost);

@@ -157,24 +157,13 @@ static bw_status chain_prepare(const bw_launch *sets, int64_t set_count, void **
     return BW_OK;
 }
 
-static int64_t unfused_scratch(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    (void)facts;
-    return 2 * bw_chain_place_bytes(dims, precision);
-}
-
-static bw_status unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                              bw_cost *cost) {
-    (void)facts;
-    return bw_cost_add_intermediates(bw_mul(bw_num(3), bw_chain_bytes(dims, precision)), cost);
-}
-
 static const bw_variant rows[] = {
     {.name = "unfused",
      .text = "a pass for each of the four steps, whose results are stored",
      .prediction = {.changes = "the baseline: bias, relu, dropout and residual each read and write the memory"},
      .precisions = BW_CPU_PRECISIONS,
-     .scratch_bytes = unfused_scratch,
-     .extra_cost = unfused_cost,
+     .scratch_bytes = bw_chain_unfused_scratch,
+     .extra_cost = bw_chain_unfused_cost,
      .prepare = chain_prepare,
      .launch = unfused_launch},
     BW_CPU_ROW("fused", fused, .prepare = chain_prepare, .text = "one pass, nothing stored between the steps",

@@ -40,14 +40,6 @@ static bw_status unfused_launch(const bw_launch *launch) {
     return BW_OK;
 }
 
-/* D twice: as the product leaves it, and as relu does. */
-static bw_status unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                              bw_cost *cost) {
-    (void)facts;
-    const int64_t *v = dims->value, bytes = bw_dtype_get(precision->result)->block_bytes;
-    return bw_cost_add_intermediates(bw_mul4(2, v[BW_LINEAR_M], v[BW_LINEAR_N], bytes), cost);
-}
-
 static const bw_variant linear_rows[] = {
     {.name = "unfused",
      .text = "gemv or blocked, then a pass for bias and relu, then one for dropout",
@@ -55,7 +47,7 @@ static const bw_variant linear_rows[] = {
      .precisions = BW_CPU_PRECISIONS,
      .rounds_once = false,
      .workspace_bytes = plain_workspace,
-     .extra_cost = unfused_cost,
+     .extra_cost = bw_linear_unfused_cost,
      .launch = unfused_launch},
     BW_CPU_ROW("fused", plain, .text = "gemv or blocked, with bias, relu and dropout where sums are in registers",
                .prediction = {.changes = "bias, relu and dropout where the product's sums are: D is written once",

@@ -15,17 +15,6 @@ static int64_t fused_workspace_bytes(const bw_dims *dims, const bw_precision *pr
     return facts ? facts->units * room_floats(dims) * (int64_t)sizeof(float) : 0;
 }
 
-static int64_t unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    (void)facts;
-    return bw_quantize_result_bytes(dims, precision).value;
-}
-
-static bw_status unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                              bw_cost *cost) {
-    (void)facts;
-    return bw_cost_add_intermediates(bw_quantize_result_bytes(dims, precision), cost);
-}
-
 /* Elements [first, first + count) of silu(gate) * up, to elements from `to_first` on; their largest size. By e^-|gate|,
  * which does not overflow: gate / (1 + e^-gate) is gate e^gate / (e^gate + 1), too. */
 BW_INLINE float silu_elements(bw_dtype to_dtype, const bw_launch *launch, int64_t first, int64_t count, void *to,
@@ -99,8 +88,8 @@ static const bw_variant rows[] = {
      .text = "silu(gate) * up in 16 bits to memory, then tokens quantized",
      .prediction = {.changes = "the baseline: silu(gate) * up in 16 bits, then tokens quantized"},
      .precisions = BW_MASK(FP8_E4M3),
-     .scratch_bytes = unfused_scratch_bytes,
-     .extra_cost = unfused_cost,
+     .scratch_bytes = bw_silu_unfused_scratch,
+     .extra_cost = bw_silu_unfused_cost,
      .launch = unfused_launch},
     BW_CPU_ROW_IN(
         BW_MASK(FP8_E4M3), "fused", fused, .workspace_bytes = fused_workspace_bytes,

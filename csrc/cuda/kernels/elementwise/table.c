@@ -22,17 +22,6 @@ ELEMENTWISE(gelu)
 ELEMENTWISE(residual_add)
 ELEMENTWISE(silu_mul)
 
-static int64_t unfused_scratch(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts) {
-    (void)facts;
-    return 2 * bw_chain_place_bytes(dims, precision);
-}
-
-static bw_status unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                              bw_cost *cost) {
-    (void)facts;
-    return bw_cost_add_intermediates(bw_mul(bw_num(3), bw_chain_bytes(dims, precision)), cost);
-}
-
 BW_CUDA_PREPARE(unfused, bw_chain_unfused_choose)
 BW_CUDA_PREPARE(fused, bw_chain_fused_choose)
 
@@ -42,8 +31,8 @@ static const bw_variant chain_rows[] = {
      .prediction = {.changes = "the baseline: bias, relu, dropout and residual are a kernel each"},
      .precisions = PRECISIONS,
      .refuses = bw_chain_refuses,
-     .scratch_bytes = unfused_scratch,
-     .extra_cost = unfused_cost,
+     .scratch_bytes = bw_chain_unfused_scratch,
+     .extra_cost = bw_chain_unfused_cost,
      BW_CUDA_HOOKS(unfused)},
     {.name = "fused",
      .text = "one kernel, nothing stored between the steps",

@@ -22,8 +22,5 @@ bw_status bw_kv_append_from(int k, const bw_dims *dims, const bw_precision *prec
 bw_cuda_choose bw_rope_choose, bw_rope_unfused_choose, bw_rope_fused_choose;
 const char *bw_rope_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 const char *bw_rope_append_refuses(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
-int64_t bw_rope_unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
-bw_status bw_rope_unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                               bw_cost *cost);
 
 BW_C_END

@@ -220,13 +220,3 @@ const char *bw_rope_append_refuses(const bw_dims *dims, const bw_precision *prec
     const char *why = refuses(rope_append_of(dims, true), precision);
     return why ? why : bw_kv_append_refuses(dims, precision, facts);
 }
-
-int64_t bw_rope_unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
-    const bw_checked_int bytes = bw_rope_append_key_bytes(dims, precision);
-    return bytes.overflow ? INT64_MAX : bytes.value;
-}
-
-bw_status bw_rope_unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                               bw_cost *cost) {
-    return bw_cost_add_intermediates(bw_rope_append_key_bytes(dims, precision), cost);
-}

@@ -1,6 +1,7 @@
 /* The variants of the KV cache's moves on a GPU: one each; appending to caches of 8 bits quantizes,
  * and gathering from them may dequantize. Those of rope and rope_append. */
 #include "cuda/kernels/kv/kv.h"
+#include "ops/families/kv.h"
 
 enum { PRECISIONS = BW_MASK(FP32) | BW_MASK(FP16) | BW_MASK(BF16) | BW_MASK(FP8_E4M3) | BW_MASK(INT8) };
 
@@ -46,8 +47,8 @@ static const bw_variant rope_append_rows[] = {
      .precisions = ROPE_PRECISIONS,
      .rounds_once = true,
      .refuses = bw_rope_append_refuses,
-     .scratch_bytes = bw_rope_unfused_scratch_bytes,
-     .extra_cost = bw_rope_unfused_cost,
+     .scratch_bytes = bw_rope_append_unfused_scratch,
+     .extra_cost = bw_rope_append_unfused_cost,
      BW_CUDA_HOOKS(unfused)},
     {.name = "fused",
      .text = "one pass: keys and values go into the cache at once",

@@ -199,12 +199,3 @@ const char *bw_silu_refuses(const bw_dims *dims, const bw_precision *precision, 
     return bw_tiles_refuse(dims->value[BW_QUANTIZE_TOKENS] * dims->value[BW_QUANTIZE_HIDDEN], precision,
                            bw_tile_bytes / (int)sizeof(__half));
 }
-
-int64_t bw_silu_unfused_scratch_bytes(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *) {
-    return bw_quantize_result_bytes(dims, precision).value;
-}
-
-bw_status bw_silu_unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *,
-                               bw_cost *cost) {
-    return bw_cost_add_intermediates(bw_quantize_result_bytes(dims, precision), cost);
-}

@@ -1,5 +1,6 @@
 /* The variants of what quantizes results on a GPU. */
 #include "cuda/kernels/quantize/quantize.h"
+#include "ops/families/quantize.h"
 
 BW_CUDA_PREPARE(unfused, bw_silu_unfused_choose)
 BW_CUDA_PREPARE(fused, bw_silu_fused_choose)
@@ -10,7 +11,7 @@ static const bw_variant rows[] = {
      .prediction = {.changes = "the baseline: silu(gate) * up in 16 bits, then a kernel that quantizes"},
      .precisions = BW_MASK(FP8_E4M3),
      .refuses = bw_silu_refuses,
-     .scratch_bytes = bw_silu_unfused_scratch_bytes,
+     .scratch_bytes = bw_silu_unfused_scratch,
      .extra_cost = bw_silu_unfused_cost,
      BW_CUDA_HOOKS(unfused)},
     {.name = "fused",

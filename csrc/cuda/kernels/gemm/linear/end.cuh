@@ -53,7 +53,7 @@ template <typename T>
 static bw_linear_end<T> bw_linear_end_of(const bw_dims *dims) {
     const int64_t percent = dims->value[BW_LINEAR_DROPOUT_PERCENT];
     return {nullptr, (uint64_t)dims->value[BW_LINEAR_MASK_SEED], bw_dropout_threshold(percent),
-            100.0f / (float)(100 - percent)};
+            bw_dropout_growth(percent)};
 }
 // The last kernel has it as its argument `argument`.
 static inline bw_status bw_linear_place_bias(bw_cuda_launch_spec *out, int argument) {

@@ -66,15 +66,6 @@ static const char *unfused_refuses(const bw_dims *dims, const bw_precision *prec
     return reason ? reason : bw_linear_steps_refuse(dims);
 }
 
-/* D twice: as the product leaves it, and as relu does. */
-static bw_status unfused_cost(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts,
-                              bw_cost *cost) {
-    (void)facts;
-    const int64_t *value = dims->value;
-    const int64_t bytes = bw_dtype_get(precision->result)->block_bytes;
-    return bw_cost_add_intermediates(bw_mul4(2, value[BW_LINEAR_M], value[BW_LINEAR_N], bytes), cost);
-}
-
 typedef const char *refuses_call(const bw_dims *dims, const bw_precision *precision, const bw_device_facts *facts);
 
 /* The kernel for more than one row of A takes any shape. */
@@ -102,7 +93,7 @@ static const bw_variant rows[] = {
      .rounds_once = false,
      .refuses = unfused_refuses,
      .workspace_bytes = bw_cublaslt_workspace_bytes,
-     .extra_cost = unfused_cost,
+     .extra_cost = bw_linear_unfused_cost,
      .prepare = unfused_prepare,
      .release = unfused_release,
      .launch = unfused_launch},
